@@ -141,7 +141,7 @@ type RateLimitPolicySpec struct {
 
 // TargetRef names a workload or a Service of the policy's namespace.
 //
-// +kubebuilder:validation:XValidation:rule="self.kind in ['Deployment','StatefulSet','DaemonSet','ReplicaSet'] ? self.group == 'apps' : self.kind in ['Job','CronJob'] ? self.group == 'batch' : self.group == ”",message="group must be \"apps\" for Deployment, StatefulSet, DaemonSet and ReplicaSet, \"batch\" for Job and CronJob, and \"\" for Service"
+// +kubebuilder:validation:XValidation:rule=`self.kind in ['Deployment','StatefulSet','DaemonSet','ReplicaSet'] ? self.group == 'apps' : self.kind in ['Job','CronJob'] ? self.group == 'batch' : self.group == ""`,message="group must be \"apps\" for Deployment, StatefulSet, DaemonSet and ReplicaSet, \"batch\" for Job and CronJob, and \"\" for Service"
 type TargetRef struct {
 	// group is the API group of the kind: apps, batch or "".
 	// +required
