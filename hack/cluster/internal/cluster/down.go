@@ -1,0 +1,206 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sluice-dev/sluice/hack/cluster/internal/host"
+)
+
+const (
+	// stopPatience is how long a process may take to end when it is asked to.
+	stopPatience = 5 * time.Second
+	// containerPatience is how long killed containers may take to go.
+	containerPatience = 30 * time.Second
+)
+
+// Down ends a cluster and removes every trace of it, whatever state it is in. A
+// cluster that is not there is fine.
+func Down(ctx context.Context, t Tools, name, dir, keepLogs string) error {
+	state, err := t.Registry.Load(name)
+	if errors.Is(err, ErrNoCluster) {
+		return forgotten(ctx, t, Plan{Name: name, Dir: dir, Nodes: MaxNodes})
+	}
+	if err != nil {
+		return err
+	}
+	c := &Cluster{Tools: t, state: state, broken: func(error) {}}
+	if err := c.takeDown(ctx, keepLogs); err != nil {
+		return err
+	}
+	t.Log.Printf("cluster %s is gone", name)
+	return nil
+}
+
+// forgotten removes what a cluster left behind whose record is lost, as it is
+// after a reboot.
+func forgotten(ctx context.Context, t Tools, p Plan) error {
+	if _, err := os.Stat(p.marker()); os.IsNotExist(err) {
+		t.Log.Printf("there is no cluster %s: nothing to do", p.Name)
+		return nil
+	}
+	if err := errors.Join(p.removeNamespaces(ctx), p.removeFolder()); err != nil {
+		return err
+	}
+	t.Log.Printf("removed what was left of cluster %s in %s", p.Name, p.Dir)
+	return nil
+}
+
+// takeDown ends and removes everything, going on past errors: what is left when
+// one thing fails should be that thing alone. The record is kept until nothing
+// is left, so that it can be tried again.
+func (c *Cluster) takeDown(ctx context.Context, keepLogs string) error {
+	p := c.state.Plan
+	// First those who would start containers again.
+	errs := []error{c.stopAll(ctx, "kubelet-", "kube-proxy-")}
+	for node := range p.Nodes {
+		errs = append(errs, c.endContainers(ctx, node))
+	}
+	errs = append(errs, c.stopAll(ctx, ""), host.Unmount(p.Dir))
+	for node := range p.Nodes {
+		errs = append(errs, host.RemoveControlGroup(p.ControlGroup(node)))
+	}
+	errs = append(errs, p.removeNetwork(ctx), p.removeStrays(), p.keepLogs(keepLogs))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("taking cluster %s down: %w", p.Name, err)
+	}
+	if err := p.removeFolder(); err != nil {
+		return err
+	}
+	return c.Registry.Release(p.Name)
+}
+
+// stopAll stops, side by side, the processes whose names begin with one of the prefixes.
+func (c *Cluster) stopAll(ctx context.Context, prefixes ...string) error {
+	var tasks []func(context.Context) error
+	for _, p := range c.state.Processes {
+		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(p.Name, prefix) }) {
+			// The context of the caller, so that one failure does not keep the others from ending.
+			tasks = append(tasks, func(context.Context) error { return p.Stop(ctx, c.Clock, stopPatience) })
+		}
+	}
+	return together(ctx, tasks...)
+}
+
+// endContainers ends a node's containers through its runtime, which alone knows
+// all that belongs to them. A runtime that has died is started once more for it.
+func (c *Cluster) endContainers(ctx context.Context, node int) error {
+	p := c.state.Plan
+	if _, err := os.Stat(p.nodeFile(node, "containerd.sock")); os.IsNotExist(err) {
+		return nil
+	}
+	if _, err := c.ctr(ctx, node, "version"); err != nil {
+		if err := c.startRuntime(ctx, node); err != nil {
+			return err
+		}
+	}
+	return c.await(ctx, "containers do not end", p.logFile(p.process("containerd", node)), containerPatience,
+		func(ctx context.Context) error { return c.killContainers(ctx, node) })
+}
+
+// killContainers kills every container of a node and returns nil once there is
+// none. The runtime itself removes those that end, so a failed removal only
+// means that it was faster.
+func (c *Cluster) killContainers(ctx context.Context, node int) error {
+	list, err := c.ctr(ctx, node, "tasks", "list", "--quiet")
+	if err != nil {
+		return fmt.Errorf("listing containers: %w", err)
+	}
+	tasks := strings.Fields(list)
+	if len(tasks) == 0 {
+		return nil
+	}
+	_, err = c.ctr(ctx, node, append([]string{"tasks", "delete", "--force"}, tasks...)...)
+	return errors.Join(fmt.Errorf("%s left", count(len(tasks), "container")), err)
+}
+
+// removeStrays removes what the node's programs keep in places that cannot be
+// configured: the network plugins' notes and the kubelet's links to logs.
+func (p Plan) removeStrays() error {
+	var errs []error
+	for node := range p.Nodes {
+		errs = append(errs, removeNotes(p.NodeNamespace(node)))
+	}
+	errs = append(errs, p.removeLogLinks())
+	removeDeadSocket(devicesSocket)
+	for _, dir := range []string{notesDir, logLinksDir, filepath.Dir(devicesSocket), shimSocketsDir} {
+		// Each goes, and then the folder around it, only if nothing is in it.
+		_ = os.Remove(dir)
+		_ = os.Remove(filepath.Dir(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// Places that the node's programs use whatever they are told.
+const (
+	notesDir       = "/var/lib/cni/results"
+	logLinksDir    = "/var/log/containers"
+	devicesSocket  = "/var/lib/kubelet/device-plugins/kubelet.sock"
+	shimSocketsDir = "/run/containerd/s"
+)
+
+// removeDeadSocket removes a socket at which nobody listens.
+func removeDeadSocket(name string) {
+	connection, err := net.Dial("unix", name) //nolint:noctx // a local socket answers at once
+	if err == nil {
+		_ = connection.Close()
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(name)
+	}
+}
+
+// removeNotes removes the network plugins' notes about a node's pods: one of the
+// node's network and one of the loopback for each, both named by the sandbox.
+func removeNotes(network string) error {
+	notes, err := filepath.Glob(filepath.Join(notesDir, network+"-*-eth0"))
+	errs := []error{err}
+	for _, note := range notes {
+		sandbox := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(note), network+"-"), "-eth0")
+		loopback := filepath.Join(notesDir, "cni-loopback-"+sandbox+"-lo")
+		if err := os.Remove(loopback); err != nil && !os.IsNotExist(err) {
+			errs = append(errs, err)
+		}
+		errs = append(errs, os.Remove(note))
+	}
+	return errors.Join(errs...)
+}
+
+// removeLogLinks removes the kubelet's links to logs in the cluster's folder.
+func (p Plan) removeLogLinks() error {
+	links, err := filepath.Glob(filepath.Join(logLinksDir, "*"))
+	errs := []error{err}
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, p.Dir+"/") {
+			errs = append(errs, os.Remove(link))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// keepLogs copies the logs of all processes and pods out of the cluster's folder.
+func (p Plan) keepLogs(into string) error {
+	if into == "" {
+		return nil
+	}
+	copies := map[string]string{into: p.Logs()}
+	for node := range p.Nodes {
+		copies[filepath.Join(into, p.NodeName(node))] = p.nodeFile(node, "pod-logs")
+	}
+	for to, from := range copies {
+		if _, err := os.Stat(from); os.IsNotExist(err) {
+			continue
+		}
+		if err := host.CopyFiles(to, from); err != nil {
+			return fmt.Errorf("keeping logs: %w", err)
+		}
+	}
+	return nil
+}
