@@ -1,0 +1,132 @@
+// Package testredis starts private redis-server processes for tests.
+package testredis
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is a redis-server process that belongs to one test.
+type Server struct {
+	// Addr is host:port on loopback; it stays the same over Stop and Start.
+	Addr string
+
+	tb   testing.TB
+	dir  string
+	args []string
+	cmd  *exec.Cmd
+}
+
+// Start runs a redis-server that keeps nothing on disk, waits until it answers, and ends it with the test.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	s := &Server{Addr: freeAddr(tb), tb: tb, dir: tb.TempDir(), args: args}
+	tb.Cleanup(s.Stop)
+	s.Start()
+	return s
+}
+
+// Start runs the process again after Stop, with no data.
+func (s *Server) Start() {
+	s.tb.Helper()
+	_, port, err := net.SplitHostPort(s.Addr)
+	if err != nil {
+		s.tb.Fatalf("address of redis-server: %v", err)
+	}
+	base := []string{
+		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no",
+	}
+	s.cmd = exec.CommandContext(context.Background(), "redis-server", append(base, s.args...)...) //nolint:gosec // a test's own arguments
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		s.tb.Fatalf("start redis-server: %v (apt-get install redis-server)", err)
+	}
+	s.awaitReady()
+}
+
+// Stop kills the process.
+func (s *Server) Stop() {
+	if s.cmd == nil {
+		return
+	}
+	if err := s.cmd.Process.Kill(); err != nil {
+		s.tb.Logf("kill redis-server: %v", err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		s.tb.Logf("redis-server ended: %v", err)
+	}
+	s.cmd = nil
+}
+
+// Freeze stops the process from running while its sockets stay open.
+func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen process go on.
+func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
+
+// Client returns a client that is closed with the test.
+func (s *Server) Client() *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr})
+	s.tb.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			s.tb.Logf("close client: %v", err)
+		}
+	})
+	return c
+}
+
+func (s *Server) signal(sig os.Signal) {
+	s.tb.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.tb.Fatalf("signal redis-server: %v", err)
+	}
+}
+
+// awaitReady polls by connecting; the kernel offers nothing to wait on for another process's socket.
+func (s *Server) awaitReady() {
+	s.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, DisableIdentity: true})
+	defer func() {
+		if err := c.Close(); err != nil {
+			s.tb.Logf("close client: %v", err)
+		}
+	}()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := c.Ping(ctx).Err()
+		if err == nil || redis.HasErrorPrefix(err, "NOAUTH") {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			s.tb.Fatalf("redis-server at %s does not answer: %v", s.Addr, err)
+		}
+	}
+}
+
+func freeAddr(tb testing.TB) string {
+	tb.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("find a free port: %v", err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			tb.Logf("close: %v", err)
+		}
+	}()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)) //nolint:forcetypeassert // a TCP listener's address
+}
