@@ -1,0 +1,506 @@
+package inject_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/sluice-dev/sluice/api/v1alpha1"
+	"github.com/sluice-dev/sluice/internal/inject"
+)
+
+// patience bounds waiting for the API server.
+const patience = 30 * time.Second
+
+// cluster is a real API server with the webhooks of config/webhook in force.
+type cluster struct {
+	client.Client
+
+	warnings *warnings
+}
+
+// warnings are what the API server warned a client of.
+type warnings struct {
+	mutex sync.Mutex
+	texts []string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+func (w *warnings) contain(part string) bool {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return slices.ContainsFunc(w.texts, func(text string) bool { return strings.Contains(text, part) })
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Fatal("KUBEBUILDER_ASSETS is not set; see CONTRIBUTING.md, or run make test")
+	}
+	environment := &envtest.Environment{
+		WebhookInstallOptions: envtest.WebhookInstallOptions{
+			Paths: []string{filepath.Join("..", "..", "config", "webhook", "mutating.yaml")},
+		},
+	}
+	// Pods without the admission plugin of ServiceAccounts have no token to project.
+	environment.ControlPlane.GetAPIServer().Configure().Set("disable-admission-plugins", "NodeRestriction")
+	config, err := environment.Start()
+	if err != nil {
+		t.Fatalf("start the API server: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Errorf("stop the API server: %v", err)
+		}
+	})
+	runManager(t, config, environment.WebhookInstallOptions)
+
+	seen := &warnings{}
+	own := rest.CopyConfig(config)
+	own.WarningHandler = seen
+	direct, err := client.New(own, client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{Client: direct, warnings: seen}
+}
+
+func runManager(t *testing.T, config *rest.Config, options envtest.WebhookInstallOptions) {
+	t.Helper()
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Metrics: metricsserver.Options{BindAddress: "0"},
+		WebhookServer: webhook.NewServer(webhook.Options{
+			Host: options.LocalServingHost, Port: options.LocalServingPort, CertDir: options.LocalServingCertDir,
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := inject.Setup(mgr, inject.Options{
+		SidecarImage: "sluice-sidecar:dev", PushAddress: "sluice-operator.sluice-system.svc:15200", OperatorNamespace: "sluice-system",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Errorf("manager: %v", err)
+		}
+	})
+	started := mgr.GetWebhookServer().StartedChecker()
+	eventually(t, "the webhook server answers", func() error { return started(nil) })
+}
+
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// namespace makes one; the kubelet's part, the default ServiceAccount, is made too.
+func (c *cluster) namespace(t *testing.T, labels map[string]string) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "shop-", Labels: labels}}
+	c.create(t, namespace)
+	c.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: namespace.Name}})
+	return namespace.Name
+}
+
+func (c *cluster) create(t *testing.T, object client.Object) {
+	t.Helper()
+	if err := c.Create(t.Context(), object); err != nil {
+		t.Fatalf("create %T: %v", object, err)
+	}
+}
+
+// annotate is kubectl annotate; value "" removes.
+func (c *cluster) annotate(t *testing.T, object client.Object, key, value string) {
+	t.Helper()
+	var wanted any = value
+	if value == "" {
+		wanted = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: wanted}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		t.Fatalf("annotate: %v", err)
+	}
+}
+
+func template(labels, annotations map[string]string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "shop", Image: "shop:dev",
+			Ports:          []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}}},
+		}}},
+	}
+}
+
+func deployment(namespace string, annotations map[string]string) *appsv1.Deployment {
+	labels := map[string]string{"app": "shop"}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "shop", Namespace: namespace, Annotations: annotations},
+		Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template(labels, nil)},
+	}
+}
+
+// podOf is what a controller makes of a template.
+func podOf(namespace string, from corev1.PodTemplateSpec) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: *from.ObjectMeta.DeepCopy(), Spec: *from.Spec.DeepCopy()}
+	pod.Namespace, pod.GenerateName = namespace, "shop-"
+	return pod
+}
+
+func hasSidecar(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == inject.SidecarName })
+}
+
+func enabled() map[string]string {
+	return map[string]string{v1alpha1.AnnotationInject: v1alpha1.InjectEnabled}
+}
+
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	for name, test := range map[string]func(*testing.T, *cluster){
+		"a new annotated Deployment has an annotated template, and its pods the sidecar": newDeployment,
+		"annotating a Deployment rolls it, and taking the annotation away rolls it back": annotateDeployment,
+		"what stands on the template wins":                                              templateWins,
+		"a CronJob's annotation reaches its Jobs' template":                             cronJob,
+		"a Job gets its annotation when made, and can be annotated later":               job,
+		"pods that did not ask are left alone":                                          notAsked,
+		"a namespace's label asks for all its pods but those that say disabled":         namespaceLabel,
+		"a bad value is a warning, an event and a reason":                               badValue,
+		"a pod on the node's network starts bare, with the reason":                      hostNetwork,
+		"PodSecurity restricted takes the named-port form and admits the pod":           restrictedNamed,
+		"PodSecurity restricted without a named target starts the pod bare":             restrictedBare,
+		"a server-side dry run leaves no event":                                         dryRun,
+		"applying the same manifest again changes nothing":                              applyTwice,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, c)
+		})
+	}
+	t.Run("outcomes are counted", func(t *testing.T) {
+		t.Parallel()
+		outcomesCounted(t)
+	})
+}
+
+func newDeployment(t *testing.T, c *cluster) {
+	namespace := c.namespace(t, nil)
+	shop := deployment(namespace, enabled())
+	c.create(t, shop)
+	if got := shop.Spec.Template.Annotations[v1alpha1.AnnotationInject]; got != v1alpha1.InjectEnabled {
+		t.Fatalf("the template says %q", got)
+	}
+	if shop.Generation != 1 {
+		t.Errorf("generation %d: the first pods would be replaced by a second rollout", shop.Generation)
+	}
+	pod := podOf(namespace, shop.Spec.Template)
+	c.create(t, pod)
+	names := make([]string, 0, 2)
+	for _, container := range pod.Spec.InitContainers {
+		names = append(names, container.Name)
+	}
+	if !slices.Equal(names, []string{inject.InitName, inject.SidecarName}) {
+		t.Errorf("init containers %v", names)
+	}
+	if got := pod.Spec.Containers[0].ReadinessProbe.HTTPGet.Port.IntValue(); got != int(inject.AdminPort) {
+		t.Errorf("the readiness probe goes to port %d", got)
+	}
+	status, ok := inject.ReadStatus(pod.Annotations)
+	if !ok || status.Outcome != inject.Injected || status.Reason != inject.ReasonRedirect {
+		t.Errorf("status %+v", status)
+	}
+}
+
+func annotateDeployment(t *testing.T, c *cluster) {
+	namespace := c.namespace(t, nil)
+	shop := deployment(namespace, nil)
+	c.create(t, shop)
+	if len(shop.Spec.Template.Annotations) != 0 {
+		t.Fatalf("the template of a Deployment that did not ask has %v", shop.Spec.Template.Annotations)
+	}
+	c.annotate(t, shop, v1alpha1.AnnotationInject, v1alpha1.InjectEnabled)
+	c.annotate(t, shop, v1alpha1.AnnotationPorts, "8080")
+	if shop.Generation != 3 || shop.Spec.Template.Annotations[v1alpha1.AnnotationPorts] != "8080" {
+		t.Errorf("generation %d, template %v", shop.Generation, shop.Spec.Template.Annotations)
+	}
+	c.annotate(t, shop, v1alpha1.AnnotationInject, v1alpha1.InjectDisabled)
+	if got := shop.Spec.Template.Annotations[v1alpha1.AnnotationInject]; got != v1alpha1.InjectDisabled {
+		t.Errorf("after disabling, the template says %q", got)
+	}
+	c.annotate(t, shop, v1alpha1.AnnotationInject, "")
+	if _, stands := shop.Spec.Template.Annotations[v1alpha1.AnnotationInject]; stands {
+		t.Error("the template still has the annotation that the Deployment lost")
+	}
+}
+
+func templateWins(t *testing.T, c *cluster) {
+	shop := deployment(c.namespace(t, nil), enabled())
+	shop.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationInject: v1alpha1.InjectDisabled}
+	c.create(t, shop)
+	c.annotate(t, shop, v1alpha1.AnnotationLogLevel, "debug")
+	if got := shop.Spec.Template.Annotations[v1alpha1.AnnotationInject]; got != v1alpha1.InjectDisabled {
+		t.Errorf("the template says %q", got)
+	}
+}
+
+func cronJob(t *testing.T, c *cluster) {
+	from := template(nil, nil)
+	from.Spec.RestartPolicy = corev1.RestartPolicyNever
+	nightly := &batchv1.CronJob{
+		ObjectMeta: metav1.ObjectMeta{Name: "nightly", Namespace: c.namespace(t, nil), Annotations: enabled()},
+		Spec: batchv1.CronJobSpec{
+			Schedule:    "0 3 * * *",
+			JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: from}},
+		},
+	}
+	c.create(t, nightly)
+	if got := nightly.Spec.JobTemplate.Spec.Template.Annotations[v1alpha1.AnnotationInject]; got != v1alpha1.InjectEnabled {
+		t.Errorf("the template says %q", got)
+	}
+}
+
+func job(t *testing.T, c *cluster) {
+	from := template(nil, nil)
+	from.Spec.RestartPolicy = corev1.RestartPolicyNever
+	once := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "once", Namespace: c.namespace(t, nil), Annotations: enabled()},
+		Spec:       batchv1.JobSpec{Template: from},
+	}
+	c.create(t, once)
+	if got := once.Spec.Template.Annotations[v1alpha1.AnnotationInject]; got != v1alpha1.InjectEnabled {
+		t.Errorf("the template says %q", got)
+	}
+	c.annotate(t, once, v1alpha1.AnnotationLogLevel, "debug")
+}
+
+func notAsked(t *testing.T, c *cluster) {
+	for name, annotations := range map[string]map[string]string{
+		"nothing": nil, "disabled": {v1alpha1.AnnotationInject: v1alpha1.InjectDisabled}, "another's": {"example.com/inject": "enabled"},
+	} {
+		namespace := c.namespace(t, nil)
+		pod := podOf(namespace, template(nil, annotations))
+		c.create(t, pod)
+		if len(pod.Spec.InitContainers) != 0 || pod.Annotations[v1alpha1.AnnotationStatus] != "" {
+			t.Errorf("%s: the pod was changed: %v", name, pod.Annotations)
+		}
+	}
+	system := podOf("kube-system", template(nil, enabled()))
+	if err := c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kube-system"}}); err != nil {
+		t.Fatal(err)
+	}
+	c.create(t, system)
+	if hasSidecar(system) {
+		t.Error("a pod of kube-system was injected")
+	}
+}
+
+func namespaceLabel(t *testing.T, c *cluster) {
+	namespace := c.namespace(t, enabled())
+	for value, want := range map[string]bool{"": true, v1alpha1.InjectEnabled: true, v1alpha1.InjectDisabled: false} {
+		annotations := map[string]string{}
+		if value != "" {
+			annotations[v1alpha1.AnnotationInject] = value
+		}
+		pod := podOf(namespace, template(nil, annotations))
+		c.create(t, pod)
+		if hasSidecar(pod) != want {
+			t.Errorf("annotation %q: injected %t, want %t", value, !want, want)
+		}
+	}
+}
+
+func badValue(t *testing.T, c *cluster) {
+	namespace := c.namespace(t, nil)
+	shop := deployment(namespace, map[string]string{v1alpha1.AnnotationInject: v1alpha1.InjectEnabled, v1alpha1.AnnotationPorts: "http"})
+	c.create(t, shop)
+	if !c.warnings.contain(`metadata.annotations[sluice.dev/ports]: Invalid value: "http": must be port numbers`) {
+		t.Errorf("the Deployment's author was not warned: %q", c.warnings.texts)
+	}
+	pod := podOf(namespace, shop.Spec.Template)
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(shop, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+	c.create(t, pod)
+	status, _ := inject.ReadStatus(pod.Annotations)
+	if hasSidecar(pod) || status.Outcome != inject.Refused || status.Reason != inject.ReasonInvalidAnnotation {
+		t.Errorf("status %+v", status)
+	}
+	eventually(t, "the event", func() error { return c.hasEvent(t, namespace, shop.UID, inject.ReasonInvalidAnnotation) })
+}
+
+func (c *cluster) hasEvent(t *testing.T, namespace string, regarding types.UID, reason inject.Reason) error {
+	t.Helper()
+	var list eventsv1.EventList
+	if err := c.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
+		return err
+	}
+	for _, event := range list.Items {
+		if event.Regarding.UID == regarding && event.Reason == string(reason) && event.Type == corev1.EventTypeWarning {
+			return nil
+		}
+	}
+	return fmt.Errorf("no event %s among %d", reason, len(list.Items))
+}
+
+func hostNetwork(t *testing.T, c *cluster) {
+	pod := podOf(c.namespace(t, nil), template(nil, enabled()))
+	pod.Spec.HostNetwork = true
+	c.create(t, pod)
+	status, _ := inject.ReadStatus(pod.Annotations)
+	if hasSidecar(pod) || status.Reason != inject.ReasonHostNetwork || status.Message == "" {
+		t.Errorf("status %+v", status)
+	}
+}
+
+// restrictedTemplate is what PodSecurity "restricted" admits.
+func restrictedTemplate() corev1.PodTemplateSpec {
+	from := template(map[string]string{"app": "shop"}, enabled())
+	from.Spec.SecurityContext = &corev1.PodSecurityContext{
+		RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	from.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+	return from
+}
+
+func restrictedNamed(t *testing.T, c *cluster) {
+	namespace := c.namespace(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
+	c.create(t, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "shop", Namespace: namespace},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": "shop"},
+			Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromString("http")}},
+		},
+	})
+	eventually(t, "the injector knows the Service", func() error {
+		pod := podOf(namespace, restrictedTemplate())
+		c.create(t, pod)
+		if !hasSidecar(pod) {
+			return fmt.Errorf("pod is bare: %s", pod.Annotations[v1alpha1.AnnotationStatus])
+		}
+		if got := pod.Spec.Containers[0].Ports[0].Name; got != "" {
+			t.Errorf("the application's port is still named %q", got)
+		}
+		return nil
+	})
+}
+
+func restrictedBare(t *testing.T, c *cluster) {
+	pod := podOf(c.namespace(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}), restrictedTemplate())
+	c.create(t, pod)
+	if status, _ := inject.ReadStatus(pod.Annotations); hasSidecar(pod) || status.Reason != inject.ReasonPodSecurity {
+		t.Errorf("status %+v", status)
+	}
+}
+
+func dryRun(t *testing.T, c *cluster) {
+	namespace := c.namespace(t, nil)
+	pod := podOf(namespace, template(nil, enabled()))
+	pod.Name, pod.GenerateName, pod.Spec.HostNetwork = "shop", "", true
+	if err := c.Create(t.Context(), pod, client.DryRunAll); err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := inject.ReadStatus(pod.Annotations); status.Reason != inject.ReasonHostNetwork {
+		t.Errorf("status %+v", status)
+	}
+	// A real pod's event comes after whatever the dry run would have caused.
+	pod = podOf(namespace, template(nil, enabled()))
+	pod.Name, pod.GenerateName, pod.Spec.HostNetwork = "after", "", true
+	c.create(t, pod)
+	var list eventsv1.EventList
+	eventually(t, "the real pod's event", func() error {
+		if err := c.List(t.Context(), &list, client.InNamespace(namespace)); err != nil || len(list.Items) > 0 {
+			return err
+		}
+		return io.ErrUnexpectedEOF
+	})
+	for _, event := range list.Items {
+		if event.Regarding.Name != "after" {
+			t.Errorf("an event on %s", event.Regarding.Name)
+		}
+	}
+}
+
+func applyTwice(t *testing.T, c *cluster) {
+	namespace := c.namespace(t, nil)
+	manifest := fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"shop","namespace":%q,"annotations":{"sluice.dev/inject":"enabled"}},
+		"spec":{"selector":{"matchLabels":{"app":"shop"}},"template":{"metadata":{"labels":{"app":"shop"}},"spec":{"containers":[{"name":"shop","image":"shop:dev"}]}}}}`, namespace)
+	shop := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "shop", Namespace: namespace}}
+	for range 3 {
+		patch := client.RawPatch(types.ApplyPatchType, []byte(manifest))
+		if err := c.Patch(t.Context(), shop, patch, client.FieldOwner("gitops"), client.ForceOwnership); err != nil {
+			t.Fatal(err)
+		}
+		if shop.Generation != 1 || shop.Spec.Template.Annotations[v1alpha1.AnnotationInject] != v1alpha1.InjectEnabled {
+			t.Fatalf("generation %d, template %v", shop.Generation, shop.Spec.Template.Annotations)
+		}
+	}
+}
+
+func outcomesCounted(t *testing.T) {
+	eventually(t, "sluice_injections_total", func() error {
+		families, err := metrics.Registry.Gather()
+		if err != nil {
+			return err
+		}
+		for _, family := range families {
+			if family.GetName() == "sluice_injections_total" && len(family.GetMetric()) > 0 {
+				return nil
+			}
+		}
+		return io.ErrUnexpectedEOF
+	})
+}
