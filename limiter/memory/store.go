@@ -1,0 +1,203 @@
+package memory
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-dev/sluice/internal/clock"
+	"github.com/sluice-dev/sluice/limiter"
+)
+
+const shards = 64
+
+// Options shape a Store.
+type Options struct {
+	// Clock tells the time; nil is the machine's clock.
+	Clock clock.Clock
+	// MaxKeys bounds the counters; 0 is a million. A full store forgets the counters that are nearest to their end.
+	MaxKeys int
+}
+
+// Store is a limiter.Store in this process.
+type Store struct {
+	clock    clock.Clock
+	base     int64 // µs since the epoch when the store was made
+	started  clockReading
+	perShard int
+	seed     maphash.Seed
+	shards   [shards]shard
+	evicted  atomic.Uint64
+}
+
+type shard struct {
+	mu       sync.Mutex
+	counters map[string]counter
+}
+
+// New returns an empty store.
+func New(o Options) *Store {
+	if o.Clock == nil {
+		o.Clock = clock.Real()
+	}
+	if o.MaxKeys <= 0 {
+		o.MaxKeys = 1_000_000
+	}
+	now := o.Clock.Now()
+	s := &Store{
+		clock: o.Clock, base: now.UnixMicro(), started: clockReading{now},
+		perShard: max(1, o.MaxKeys/shards), seed: maphash.MakeSeed(),
+	}
+	for i := range s.shards {
+		s.shards[i].counters = map[string]counter{}
+	}
+	return s
+}
+
+// Len is the number of counters held.
+func (s *Store) Len() int {
+	n := 0
+	for i := range s.shards {
+		s.shards[i].mu.Lock()
+		n += len(s.shards[i].counters)
+		s.shards[i].mu.Unlock()
+	}
+	return n
+}
+
+// Evicted is how many counters were forgotten, before their end, because the store was full.
+func (s *Store) Evicted() uint64 { return s.evicted.Load() }
+
+// Reset forgets every counter.
+func (s *Store) Reset() {
+	for i := range s.shards {
+		s.shards[i].mu.Lock()
+		clear(s.shards[i].counters)
+		s.shards[i].mu.Unlock()
+	}
+}
+
+// Decide implements limiter.Store. It never fails.
+func (s *Store) Decide(_ context.Context, checks []limiter.Check) ([]limiter.Result, error) {
+	touched := s.touch(checks)
+	unlock := s.lock(touched)
+	defer unlock()
+	now := s.now()
+	admitted := true
+	for i := range touched {
+		t := &touched[i]
+		t.counter = s.load(t.shard, t.key, t.check.Rule.Algorithm, now)
+		t.counter.advance(now, t.terms)
+		t.fits = t.counter.fits(max(1, t.check.Cost))
+	}
+	results := make([]limiter.Result, len(checks))
+	verdicts(touched, results)
+	for i := range checks {
+		admitted = admitted && (results[i].Allowed || checks[i].Rule.Shadow)
+	}
+	settle(touched, results, admitted)
+	return results, nil
+}
+
+// touched is one limit of one check, and its counter.
+type touched struct {
+	check   *limiter.Check
+	index   int // of the check
+	limit   int64
+	terms   terms
+	key     string
+	shard   *shard
+	order   int
+	counter counter
+	fits    bool
+}
+
+func (s *Store) touch(checks []limiter.Check) []touched {
+	var list []touched
+	for i := range checks {
+		c := &checks[i]
+		for j, l := range c.Rule.Limits {
+			key := string(c.CounterKey(nil, j))
+			order := int(maphash.String(s.seed, key) % shards) //nolint:gosec // below 64
+			list = append(list, touched{
+				check: c, index: i, limit: l.Requests, terms: termsOf(c.Rule, l),
+				key: key, shard: &s.shards[order], order: order,
+			})
+		}
+	}
+	return list
+}
+
+// lock takes the shards in one order, so that two requests never wait for each other.
+func (s *Store) lock(list []touched) func() {
+	var buf [8]int
+	orders := buf[:0]
+	for i := range list {
+		orders = append(orders, list[i].order)
+	}
+	slices.Sort(orders)
+	orders = slices.Compact(orders)
+	for _, o := range orders {
+		s.shards[o].mu.Lock()
+	}
+	return func() {
+		for _, o := range orders {
+			s.shards[o].mu.Unlock()
+		}
+	}
+}
+
+func (s *Store) load(sh *shard, key string, a limiter.Algorithm, now int64) counter {
+	c, found := sh.counters[key]
+	if !found {
+		if len(sh.counters) >= s.perShard {
+			s.evict(sh, now)
+		}
+		c = newCounter(a)
+		sh.counters[key] = c
+	}
+	return c
+}
+
+// verdicts tells for each check whether all its limits fit.
+func verdicts(list []touched, results []limiter.Result) {
+	for i := range results {
+		results[i] = limiter.Result{Allowed: true, Source: limiter.FromStore}
+	}
+	for i := range list {
+		results[list[i].index].Allowed = results[list[i].index].Allowed && list[i].fits
+	}
+}
+
+// settle charges what is to be charged and describes how each limit stands.
+func settle(list []touched, results []limiter.Result, admitted bool) {
+	for i := range list {
+		t := &list[i]
+		r := &results[t.index]
+		before := t.counter.standing(max(1, t.check.Cost))
+		if t.charges(r.Allowed, admitted) {
+			t.counter.add(t.check.Cost)
+		}
+		after := t.counter.standing(max(1, t.check.Cost))
+		r.Limits = append(r.Limits, after.state(t.fits, t.limit))
+		if t.fits && t.check.Cost > 0 && r.Allowed {
+			r.Delay = max(r.Delay, micros(before.delay))
+		}
+		if !r.Allowed {
+			r.RetryAfter = max(r.RetryAfter, r.Limits[len(r.Limits)-1].RetryAfter)
+		}
+	}
+}
+
+// charges tells whether a limit is charged, given whether its check and the request were admitted. A request that
+// can never be admitted is not counted as an attempt.
+func (t *touched) charges(allowed, admitted bool) bool {
+	if !allowed {
+		return t.check.Rule.CountRejected && max(1, t.check.Cost) <= t.terms.capacity
+	}
+	return admitted || t.check.Rule.Shadow
+}
+
+func (s *Store) now() int64 { return s.base + s.started.microsUntil(s.clock) }
