@@ -210,7 +210,9 @@ func setEnv(env []corev1.EnvVar, name, value string) []corev1.EnvVar {
 	return append(env, corev1.EnvVar{Name: name, Value: value})
 }
 
-func isOurVolume(volume corev1.Volume) bool { return volume.Name == StateVolume || volume.Name == PushVolume }
+func isOurVolume(volume corev1.Volume) bool {
+	return volume.Name == StateVolume || volume.Name == PushVolume
+}
 
 // volumes are the sidecar's: its state in memory, and the token and CA for the push stream.
 // The ConfigMap is optional, so that a pod starts before the operator wrote it; the sidecar reads it again.

@@ -45,6 +45,8 @@ const (
 	ReasonInvalidAnnotation Reason = "InvalidAnnotation"
 	// ReasonHostNetwork means that the pod shares the node's network, where a redirect would reach other pods' traffic.
 	ReasonHostNetwork Reason = "HostNetwork"
+	// ReasonOperatingSystem means that the pod runs on Windows, where there is no sidecar.
+	ReasonOperatingSystem Reason = "OperatingSystem"
 	// ReasonPodSecurity means that the namespace forbids the redirect and no Service targets the pod by a port's name.
 	ReasonPodSecurity Reason = "PodSecurity"
 	// ReasonNoPorts means that there is no TCP port to guard.
@@ -107,7 +109,7 @@ func Decide(facts Facts) Verdict {
 	settings, errs := ParseSettings(facts.Pod.Annotations)
 	d := &draft{Facts: facts, settings: settings, settingsErr: errs.ToAggregate()}
 	for _, ask := range []question{
-		isSystemNamespace, isDisabled, isNotRequested, hasInvalidAnnotation, usesHostNetwork,
+		isSystemNamespace, isDisabled, isNotRequested, hasInvalidAnnotation, usesHostNetwork, runsOnWindows,
 		chooseInterception, choosePorts, hasPortConflict, hasNameConflict,
 	} {
 		if verdict := ask(d); verdict != nil {
@@ -168,6 +170,14 @@ func hasInvalidAnnotation(d *draft) *Verdict {
 func usesHostNetwork(d *draft) *Verdict {
 	if d.Pod.Spec.HostNetwork {
 		return refuse(ReasonHostNetwork, "the pod uses the node's network, where its traffic can't be told from others'")
+	}
+	return nil
+}
+
+func runsOnWindows(d *draft) *Verdict {
+	spec := &d.Pod.Spec
+	if spec.OS != nil && spec.OS.Name == corev1.Windows || spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows) {
+		return refuse(ReasonOperatingSystem, "the sidecar runs on Linux only")
 	}
 	return nil
 }
@@ -313,4 +323,6 @@ func applications(pod *corev1.Pod) []*corev1.Container {
 	return containers
 }
 
-func isTCP(port corev1.ContainerPort) bool { return port.Protocol == "" || port.Protocol == corev1.ProtocolTCP }
+func isTCP(port corev1.ContainerPort) bool {
+	return port.Protocol == "" || port.Protocol == corev1.ProtocolTCP
+}

@@ -214,17 +214,17 @@ func TestWebhooks(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *cluster){
 		"a new annotated Deployment has an annotated template, and its pods the sidecar": newDeployment,
 		"annotating a Deployment rolls it, and taking the annotation away rolls it back": annotateDeployment,
-		"what stands on the template wins":                                              templateWins,
-		"a CronJob's annotation reaches its Jobs' template":                             cronJob,
-		"a Job gets its annotation when made, and can be annotated later":               job,
-		"pods that did not ask are left alone":                                          notAsked,
-		"a namespace's label asks for all its pods but those that say disabled":         namespaceLabel,
-		"a bad value is a warning, an event and a reason":                               badValue,
-		"a pod on the node's network starts bare, with the reason":                      hostNetwork,
-		"PodSecurity restricted takes the named-port form and admits the pod":           restrictedNamed,
-		"PodSecurity restricted without a named target starts the pod bare":             restrictedBare,
-		"a server-side dry run leaves no event":                                         dryRun,
-		"applying the same manifest again changes nothing":                              applyTwice,
+		"what stands on the template wins":                                               templateWins,
+		"a CronJob's annotation reaches its Jobs' template":                              cronJob,
+		"a Job gets its annotation when made, and can be annotated later":                job,
+		"pods that did not ask are left alone":                                           notAsked,
+		"a namespace's label asks for all its pods but those that say disabled":          namespaceLabel,
+		"a bad value is a warning, an event and a reason":                                badValue,
+		"a pod on the node's network starts bare, with the reason":                       hostNetwork,
+		"PodSecurity restricted takes the named-port form and admits the pod":            restrictedNamed,
+		"PodSecurity restricted without a named target starts the pod bare":              restrictedBare,
+		"a server-side dry run leaves no event":                                          dryRun,
+		"applying the same manifest again changes nothing":                               applyTwice,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
