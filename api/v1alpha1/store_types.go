@@ -187,12 +187,12 @@ const (
 // AllowedNamespaces is Same, All, or {selector: …}.
 //
 // The contract writes it as a string or as an object, which a structural schema can only
-// say with x-kubernetes-preserve-unknown-fields; MarshalJSON and UnmarshalJSON hold the form.
+// say with x-kubernetes-preserve-unknown-fields. The API server refuses CEL rules on such a field;
+// MarshalJSON and UnmarshalJSON hold the form, so the webhook refuses what has none of the three.
 //
 // +kubebuilder:validation:Type=""
 // +kubebuilder:validation:Schemaless
 // +kubebuilder:pruning:PreserveUnknownFields
-// +kubebuilder:validation:XValidation:rule="type(self) == string ? self in ['Same','All'] : has(self.selector)",message="must be Same, All, or an object with selector"
 type AllowedNamespaces struct {
 	// from is the named set; empty where a selector is given.
 	From NamespacesFrom `json:"-"`
