@@ -70,7 +70,10 @@ type Rule struct {
 	Queue         Queue // LeakyBucket only
 	Mode          Mode
 	OnFailure     FailurePolicy
-	Share         Share
+	// Backend is the store that the rule counts in; nil in mode Local.
+	Backend *Backend
+	// Local is what this process enforces alone: in mode Local, and with FailLocal while the store fails. See ForShare.
+	Local *Rule
 	// Shadow counts and reports; it never delays, and its refusal withholds no other rule's charge.
 	Shadow bool
 }

@@ -1,0 +1,83 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+const (
+	// failuresToOpen is how many calls in a row must fail before the store is left alone.
+	failuresToOpen = 3
+	// openFor is how long it is left alone before one call probes it.
+	openFor = time.Second
+)
+
+// Observer hears what an operator of the process would count.
+type Observer interface {
+	// RoundTrip: the store was asked.
+	RoundTrip(store string)
+	// StoreError: it did not answer, for one of a few reasons: timeout, unreachable, refused, error.
+	StoreError(store, reason string)
+	// CircuitOpen: it is left alone, or asked again.
+	CircuitOpen(store string, open bool)
+}
+
+// Backend is a store that may fail: after some failures in a row it is left alone for a moment, so that requests don't
+// wait for their time-out one after the other, and then one call probes it.
+type Backend struct {
+	name     string
+	store    Store
+	observer Observer
+	breaker  *gobreaker.CircuitBreaker[[]Result]
+}
+
+// NewBackend wraps a store. Each transition is reported to the observer and logged in one line.
+func NewBackend(name string, store Store, observer Observer, log *slog.Logger) *Backend {
+	b := &Backend{name: name, store: store, observer: observer}
+	b.breaker = gobreaker.NewCircuitBreaker[[]Result](gobreaker.Settings{
+		Name: name, MaxRequests: 1, Timeout: openFor,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
+		// A caller that left says nothing about the store.
+		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			switch to {
+			case gobreaker.StateOpen:
+				observer.CircuitOpen(name, true)
+				log.Warn("store fails, it is left alone for a moment", "store", name)
+			case gobreaker.StateClosed:
+				observer.CircuitOpen(name, false)
+				log.Info("store answers again", "store", name)
+			case gobreaker.StateHalfOpen:
+			}
+		},
+	})
+	return b
+}
+
+// Name is the store's name.
+func (b *Backend) Name() string { return b.name }
+
+func (b *Backend) decide(ctx context.Context, checks []Check) ([]Result, error) {
+	return b.breaker.Execute(func() ([]Result, error) {
+		b.observer.RoundTrip(b.name)
+		results, err := b.store.Decide(ctx, checks)
+		if err != nil && ctx.Err() == nil {
+			b.observer.StoreError(b.name, reason(err))
+		}
+		return results, err
+	})
+}
+
+func reason(err error) string {
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "timeout"
+	default:
+		return "error"
+	}
+}

@@ -1,0 +1,123 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+)
+
+// Engine decides requests by the mode and the failure policy of the rules that apply to them.
+type Engine struct{ local Store }
+
+// NewEngine returns an Engine; local keeps the counters of this process alone and must not fail.
+func NewEngine(local Store) *Engine { return &Engine{local: local} }
+
+// Decide returns one Result a check, in their order. The request may pass if every check that is not Shadow is
+// allowed, after the longest Delay. Checks of one backend are decided in one step; where several backends are concerned
+// and one refuses, the next are only looked at.
+//
+// A store that fails is no error: each rule's OnFailure decides. The error is the context's.
+func (e *Engine) Decide(ctx context.Context, checks []Check) ([]Result, error) {
+	results := make([]Result, len(checks))
+	refused := false
+	for done := range checks {
+		if results[done].Limits != nil || results[done].Source != 0 {
+			continue
+		}
+		group := sameBackend(checks, done)
+		part := pick(checks, group, refused)
+		decided, err := e.decideGroup(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		for i, at := range group {
+			results[at] = decided[i]
+			refused = refused || (!decided[i].Allowed && !checks[at].Rule.Shadow)
+		}
+	}
+	return results, nil
+}
+
+// sameBackend lists the checks that go with the first: same store, and none before it.
+func sameBackend(checks []Check, first int) []int {
+	group := make([]int, 0, len(checks)-first)
+	for i := first; i < len(checks); i++ {
+		if checks[i].Rule.Backend == checks[first].Rule.Backend {
+			group = append(group, i)
+		}
+	}
+	return group
+}
+
+// pick copies the checks of a group; after a refusal they are only looked at.
+func pick(checks []Check, group []int, refused bool) []Check {
+	part := make([]Check, len(group))
+	for i, at := range group {
+		part[i] = checks[at]
+		if refused && !checks[at].Rule.Shadow {
+			part[i].Cost = 0
+		}
+	}
+	return part
+}
+
+func (e *Engine) decideGroup(ctx context.Context, checks []Check) ([]Result, error) {
+	backend := checks[0].Rule.Backend
+	if backend == nil {
+		return e.decideLocally(ctx, checks)
+	}
+	results, err := backend.decide(ctx, checks)
+	if err == nil {
+		return results, nil
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("caller left: %w", context.Cause(ctx))
+	}
+	return e.fallBack(ctx, checks)
+}
+
+func (e *Engine) decideLocally(ctx context.Context, checks []Check) ([]Result, error) {
+	parts := make([]Check, len(checks))
+	for i, c := range checks {
+		parts[i] = c
+		if c.Rule.Local != nil {
+			parts[i].Rule = c.Rule.Local
+		}
+	}
+	results, err := e.local.Decide(ctx, parts)
+	if err != nil {
+		return nil, fmt.Errorf("decide locally: %w", err)
+	}
+	for i := range results {
+		results[i].Source = FromShare
+	}
+	return results, nil
+}
+
+// fallBack decides each check by its failure policy. Where one denies, the shares are not charged.
+func (e *Engine) fallBack(ctx context.Context, checks []Check) ([]Result, error) {
+	results := make([]Result, len(checks))
+	var local []int
+	denied := false
+	for i, c := range checks {
+		switch c.Rule.OnFailure {
+		case FailAllow:
+			results[i] = Result{Allowed: true, Source: FailedAllow}
+		case FailDeny:
+			results[i] = Result{Source: FailedDeny}
+			denied = denied || !c.Rule.Shadow
+		default:
+			local = append(local, i)
+		}
+	}
+	if len(local) == 0 {
+		return results, nil
+	}
+	shares, err := e.decideLocally(ctx, pick(checks, local, denied))
+	if err != nil {
+		return nil, err
+	}
+	for i, at := range local {
+		results[at] = shares[i]
+	}
+	return results, nil
+}
