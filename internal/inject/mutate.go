@@ -25,14 +25,14 @@ func NewInjector(image string, pullPolicy corev1.PullPolicy, pushAddress string)
 // A skipped pod comes back as it was, a refused one with the reason in its annotation.
 func (i *Injector) Inject(facts Facts) (*corev1.Pod, Verdict, error) {
 	pod := facts.Pod.DeepCopy()
-	earlier := takeBack(pod)
+	before := takeBack(pod)
 	facts.Pod = pod
 	verdict := Decide(facts)
-	switch verdict.Outcome {
-	case Skipped:
+	if verdict.Outcome == Skipped {
 		return pod, verdict, nil
-	case Injected:
-		if err := i.apply(pod, verdict, earlier); err != nil {
+	}
+	if verdict.Outcome == Injected {
+		if err := i.apply(pod, verdict, before); err != nil {
 			return nil, verdict, err
 		}
 	}

@@ -242,7 +242,7 @@ func choosePorts(d *draft) *Verdict {
 	if d.interception == v1alpha1.InterceptionNamedPort {
 		d.ports = slices.DeleteFunc(d.ports, func(port Port) bool { return port.Name == "" })
 		for i := range d.ports {
-			d.ports[i].Listener = FirstNamedPort + int32(i) //nolint:gosec // bounded by maxPorts below
+			d.ports[i].Listener = FirstNamedPort + int32(i)
 		}
 	}
 	switch {

@@ -3,6 +3,7 @@ package inject_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,8 +35,11 @@ import (
 	"github.com/sluice-dev/sluice/internal/inject"
 )
 
-// patience bounds waiting for the API server.
-const patience = 30 * time.Second
+// How often and how long to ask the API server.
+const (
+	pause    = 20 * time.Millisecond
+	patience = 30 * time.Second
+)
 
 // cluster is a real API server with the webhooks of config/webhook in force.
 type cluster struct {
@@ -61,10 +66,38 @@ func (w *warnings) contain(part string) bool {
 	return slices.ContainsFunc(w.texts, func(text string) bool { return strings.Contains(text, part) })
 }
 
-func startCluster(t *testing.T) *cluster {
+// theCluster is started by the first test that needs it and stopped after the last.
+var theCluster struct {
+	sync.Once
+
+	cluster *cluster
+	err     error
+	stop    []func() error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, stop := range slices.Backward(theCluster.stop) {
+		if err := stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop the cluster:", err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+func shared(t *testing.T) *cluster {
 	t.Helper()
+	theCluster.Do(func() { theCluster.cluster, theCluster.err = startCluster() })
+	if theCluster.err != nil {
+		t.Fatalf("start the cluster: %v", theCluster.err)
+	}
+	return theCluster.cluster
+}
+
+func startCluster() (*cluster, error) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set; see CONTRIBUTING.md, or run make test")
+		return nil, errors.New("KUBEBUILDER_ASSETS is not set; see CONTRIBUTING.md, or run make test")
 	}
 	environment := &envtest.Environment{
 		WebhookInstallOptions: envtest.WebhookInstallOptions{
@@ -73,29 +106,22 @@ func startCluster(t *testing.T) *cluster {
 	}
 	// Pods without the admission plugin of ServiceAccounts have no token to project.
 	environment.ControlPlane.GetAPIServer().Configure().Set("disable-admission-plugins", "NodeRestriction")
+	theCluster.stop = append(theCluster.stop, environment.Stop)
 	config, err := environment.Start()
 	if err != nil {
-		t.Fatalf("start the API server: %v", err)
+		return nil, err
 	}
-	t.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			t.Errorf("stop the API server: %v", err)
-		}
-	})
-	runManager(t, config, environment.WebhookInstallOptions)
-
+	if err := runManager(config, environment.WebhookInstallOptions); err != nil {
+		return nil, err
+	}
 	seen := &warnings{}
 	own := rest.CopyConfig(config)
 	own.WarningHandler = seen
 	direct, err := client.New(own, client.Options{Scheme: scheme.Scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &cluster{Client: direct, warnings: seen}
+	return &cluster{Client: direct, warnings: seen}, err
 }
 
-func runManager(t *testing.T, config *rest.Config, options envtest.WebhookInstallOptions) {
-	t.Helper()
+func runManager(config *rest.Config, options envtest.WebhookInstallOptions) error {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		WebhookServer: webhook.NewServer(webhook.Options{
@@ -103,42 +129,32 @@ func runManager(t *testing.T, config *rest.Config, options envtest.WebhookInstal
 		}),
 	})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	if err := inject.Setup(mgr, inject.Options{
 		SidecarImage: "sluice-sidecar:dev", PushAddress: "sluice-operator.sluice-system.svc:15200", OperatorNamespace: "sluice-system",
 	}); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
+	theCluster.stop = append(theCluster.stop, func() error {
 		cancel()
-		if err := <-stopped; err != nil {
-			t.Errorf("manager: %v", err)
-		}
+		return <-stopped
 	})
 	started := mgr.GetWebhookServer().StartedChecker()
-	eventually(t, "the webhook server answers", func() error { return started(nil) })
+	return wait.PollUntilContextTimeout(ctx, pause, patience, true, func(context.Context) (bool, error) { return started(nil) == nil, nil })
 }
 
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-tick.C:
-		}
+	var last error
+	if err := wait.PollUntilContextTimeout(t.Context(), pause, patience, true, func(context.Context) (bool, error) {
+		last = check()
+		return last == nil, nil
+	}); err != nil {
+		t.Fatalf("%s: %v", what, last)
 	}
 }
 
@@ -208,36 +224,9 @@ func enabled() map[string]string {
 	return map[string]string{v1alpha1.AnnotationInject: v1alpha1.InjectEnabled}
 }
 
-func TestWebhooks(t *testing.T) {
+func TestNewAnnotatedDeploymentIsGuardedFromItsFirstPod(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t)
-	for name, test := range map[string]func(*testing.T, *cluster){
-		"a new annotated Deployment has an annotated template, and its pods the sidecar": newDeployment,
-		"annotating a Deployment rolls it, and taking the annotation away rolls it back": annotateDeployment,
-		"what stands on the template wins":                                               templateWins,
-		"a CronJob's annotation reaches its Jobs' template":                              cronJob,
-		"a Job gets its annotation when made, and can be annotated later":                job,
-		"pods that did not ask are left alone":                                           notAsked,
-		"a namespace's label asks for all its pods but those that say disabled":          namespaceLabel,
-		"a bad value is a warning, an event and a reason":                                badValue,
-		"a pod on the node's network starts bare, with the reason":                       hostNetwork,
-		"PodSecurity restricted takes the named-port form and admits the pod":            restrictedNamed,
-		"PodSecurity restricted without a named target starts the pod bare":              restrictedBare,
-		"a server-side dry run leaves no event":                                          dryRun,
-		"applying the same manifest again changes nothing":                               applyTwice,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, c)
-		})
-	}
-	t.Run("outcomes are counted", func(t *testing.T) {
-		t.Parallel()
-		outcomesCounted(t)
-	})
-}
-
-func newDeployment(t *testing.T, c *cluster) {
+	c := shared(t)
 	namespace := c.namespace(t, nil)
 	shop := deployment(namespace, enabled())
 	c.create(t, shop)
@@ -265,7 +254,9 @@ func newDeployment(t *testing.T, c *cluster) {
 	}
 }
 
-func annotateDeployment(t *testing.T, c *cluster) {
+func TestAnnotatingADeploymentRollsIt(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	namespace := c.namespace(t, nil)
 	shop := deployment(namespace, nil)
 	c.create(t, shop)
@@ -287,7 +278,9 @@ func annotateDeployment(t *testing.T, c *cluster) {
 	}
 }
 
-func templateWins(t *testing.T, c *cluster) {
+func TestWhatStandsOnTheTemplateWins(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	shop := deployment(c.namespace(t, nil), enabled())
 	shop.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationInject: v1alpha1.InjectDisabled}
 	c.create(t, shop)
@@ -297,7 +290,9 @@ func templateWins(t *testing.T, c *cluster) {
 	}
 }
 
-func cronJob(t *testing.T, c *cluster) {
+func TestCronJobsAnnotationReachesItsJobs(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	from := template(nil, nil)
 	from.Spec.RestartPolicy = corev1.RestartPolicyNever
 	nightly := &batchv1.CronJob{
@@ -313,7 +308,9 @@ func cronJob(t *testing.T, c *cluster) {
 	}
 }
 
-func job(t *testing.T, c *cluster) {
+func TestJobsAnnotationReachesItsTemplateOnlyWhenMade(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	from := template(nil, nil)
 	from.Spec.RestartPolicy = corev1.RestartPolicyNever
 	once := &batchv1.Job{
@@ -327,7 +324,9 @@ func job(t *testing.T, c *cluster) {
 	c.annotate(t, once, v1alpha1.AnnotationLogLevel, "debug")
 }
 
-func notAsked(t *testing.T, c *cluster) {
+func TestPodsThatDidNotAskAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	for name, annotations := range map[string]map[string]string{
 		"nothing": nil, "disabled": {v1alpha1.AnnotationInject: v1alpha1.InjectDisabled}, "another's": {"example.com/inject": "enabled"},
 	} {
@@ -348,7 +347,9 @@ func notAsked(t *testing.T, c *cluster) {
 	}
 }
 
-func namespaceLabel(t *testing.T, c *cluster) {
+func TestNamespaceLabelAsksForAllButTheDisabled(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	namespace := c.namespace(t, enabled())
 	for value, want := range map[string]bool{"": true, v1alpha1.InjectEnabled: true, v1alpha1.InjectDisabled: false} {
 		annotations := map[string]string{}
@@ -363,7 +364,9 @@ func namespaceLabel(t *testing.T, c *cluster) {
 	}
 }
 
-func badValue(t *testing.T, c *cluster) {
+func TestBadValueIsAWarningAnEventAndAReason(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	namespace := c.namespace(t, nil)
 	shop := deployment(namespace, map[string]string{v1alpha1.AnnotationInject: v1alpha1.InjectEnabled, v1alpha1.AnnotationPorts: "http"})
 	c.create(t, shop)
@@ -394,7 +397,9 @@ func (c *cluster) hasEvent(t *testing.T, namespace string, regarding types.UID, 
 	return fmt.Errorf("no event %s among %d", reason, len(list.Items))
 }
 
-func hostNetwork(t *testing.T, c *cluster) {
+func TestHostNetworkPodStartsBareWithTheReason(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	pod := podOf(c.namespace(t, nil), template(nil, enabled()))
 	pod.Spec.HostNetwork = true
 	c.create(t, pod)
@@ -416,7 +421,9 @@ func restrictedTemplate() corev1.PodTemplateSpec {
 	return from
 }
 
-func restrictedNamed(t *testing.T, c *cluster) {
+func TestRestrictedNamespaceTakesTheNamedPortForm(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	namespace := c.namespace(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	c.create(t, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop", Namespace: namespace},
@@ -438,7 +445,9 @@ func restrictedNamed(t *testing.T, c *cluster) {
 	})
 }
 
-func restrictedBare(t *testing.T, c *cluster) {
+func TestRestrictedNamespaceWithoutNamedTargetStartsBare(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	pod := podOf(c.namespace(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}), restrictedTemplate())
 	c.create(t, pod)
 	if status, _ := inject.ReadStatus(pod.Annotations); hasSidecar(pod) || status.Reason != inject.ReasonPodSecurity {
@@ -446,7 +455,9 @@ func restrictedBare(t *testing.T, c *cluster) {
 	}
 }
 
-func dryRun(t *testing.T, c *cluster) {
+func TestDryRunLeavesNoEvent(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	namespace := c.namespace(t, nil)
 	pod := podOf(namespace, template(nil, enabled()))
 	pod.Name, pod.GenerateName, pod.Spec.HostNetwork = "shop", "", true
@@ -474,7 +485,9 @@ func dryRun(t *testing.T, c *cluster) {
 	}
 }
 
-func applyTwice(t *testing.T, c *cluster) {
+func TestApplyingAgainChangesNothing(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
 	namespace := c.namespace(t, nil)
 	manifest := fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"shop","namespace":%q,"annotations":{"sluice.dev/inject":"enabled"}},
 		"spec":{"selector":{"matchLabels":{"app":"shop"}},"template":{"metadata":{"labels":{"app":"shop"}},"spec":{"containers":[{"name":"shop","image":"shop:dev"}]}}}}`, namespace)
@@ -490,7 +503,9 @@ func applyTwice(t *testing.T, c *cluster) {
 	}
 }
 
-func outcomesCounted(t *testing.T) {
+func TestOutcomesAreCounted(t *testing.T) {
+	t.Parallel()
+	shared(t).create(t, podOf(shared(t).namespace(t, nil), template(nil, enabled())))
 	eventually(t, "sluice_injections_total", func() error {
 		families, err := metrics.Registry.Gather()
 		if err != nil {
