@@ -85,7 +85,7 @@ func strict(t *testing.T, document []byte, into any) {
 	}
 }
 
-func inject1(t *testing.T, facts inject.Facts) (*corev1.Pod, inject.Verdict) {
+func injectOnce(t *testing.T, facts inject.Facts) (*corev1.Pod, inject.Verdict) {
 	t.Helper()
 	pod, verdict, err := injector().Inject(facts)
 	if err != nil {
@@ -108,7 +108,7 @@ func TestInjectedPodsLookAsRecorded(t *testing.T) {
 	for _, path := range cases(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), inSuffix), func(t *testing.T) {
 			t.Parallel()
-			pod, verdict := inject1(t, readFacts(t, path))
+			pod, verdict := injectOnce(t, readFacts(t, path))
 			text, err := yaml.Marshal(pod)
 			if err != nil {
 				t.Fatal(err)
@@ -155,12 +155,12 @@ func TestInjectingTwiceChangesNothing(t *testing.T) {
 	for _, path := range cases(t) {
 		facts := readFacts(t, path)
 		before := facts.Pod.DeepCopy()
-		once, _ := inject1(t, facts)
+		once, _ := injectOnce(t, facts)
 		if diff := cmp.Diff(before, facts.Pod); diff != "" {
 			t.Errorf("%s: the pod passed in was changed:\n%s", path, diff)
 		}
 		facts.Pod = once
-		twice, _ := inject1(t, facts)
+		twice, _ := injectOnce(t, facts)
 		if diff := cmp.Diff(once, twice); diff != "" {
 			t.Errorf("%s (-once +twice):\n%s", path, diff)
 		}
@@ -194,12 +194,12 @@ func TestOrderOfInjectorsDoesNotMatter(t *testing.T) {
 		facts := readFacts(t, filepath.Join("testdata", name+inSuffix))
 		original := facts.Pod
 
-		usFirst, _ := inject1(t, facts)
+		usFirst, _ := injectOnce(t, facts)
 		facts.Pod = otherInjector(usFirst)
-		usFirst, _ = inject1(t, facts) // the API server asks again, since the other changed the pod
+		usFirst, _ = injectOnce(t, facts) // the API server asks again, since the other changed the pod
 
 		facts.Pod = otherInjector(original)
-		usLast, _ := inject1(t, facts)
+		usLast, _ := injectOnce(t, facts)
 		usLast = otherInjector(usLast)
 
 		if diff := cmp.Diff(usFirst, usLast); diff != "" {
