@@ -61,7 +61,8 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	server.Register(PathPods, &admission.Webhook{Handler: &podHandler{
 		injector:   NewInjector(options.SidecarImage, cmp.Or(options.PullPolicy, corev1.PullIfNotPresent), options.PushAddress),
 		options:    options,
-		reader:     mgr.GetClient(),
+		cached:     mgr.GetClient(),
+		live:       mgr.GetAPIReader(),
 		recorder:   recorder,
 		injections: counter,
 	}})
@@ -85,11 +86,12 @@ func register(counter *prometheus.CounterVec) (*prometheus.CounterVec, error) {
 
 // podHandler injects new pods.
 type podHandler struct {
-	injector   *Injector
-	options    Options
-	reader     client.Reader
-	recorder   events.EventRecorder
-	injections *prometheus.CounterVec
+	injector *Injector
+	options  Options
+	// cached costs the API server nothing and may lag behind; live is asked where that would matter.
+	cached, live client.Reader
+	recorder     events.EventRecorder
+	injections   *prometheus.CounterVec
 }
 
 // Handle answers with the patch that injects the sidecar.
@@ -118,14 +120,24 @@ func (h *podHandler) Handle(ctx context.Context, req admission.Request) admissio
 	return response.WithWarnings(warning("pod starts without a limiter", string(verdict.Reason)+": "+verdict.Message))
 }
 
+// inject asks the cache first. Namespaces and Services are often made in the same breath as their pods, so what
+// would leave a pod bare for lack of them is asked of the API server before it is believed.
 func (h *podHandler) inject(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, Verdict, error) {
+	injected, verdict, err := h.injectFrom(ctx, h.cached, pod)
+	if err != nil || verdict.Reason == ReasonNotRequested || verdict.Reason == ReasonPodSecurity {
+		return h.injectFrom(ctx, h.live, pod)
+	}
+	return injected, verdict, nil
+}
+
+func (h *podHandler) injectFrom(ctx context.Context, reader client.Reader, pod *corev1.Pod) (*corev1.Pod, Verdict, error) {
 	facts := Facts{Pod: pod, Namespace: &corev1.Namespace{}, OperatorNamespace: h.options.OperatorNamespace}
-	if err := h.reader.Get(ctx, client.ObjectKey{Name: pod.Namespace}, facts.Namespace); err != nil {
+	if err := reader.Get(ctx, client.ObjectKey{Name: pod.Namespace}, facts.Namespace); err != nil {
 		return nil, Verdict{}, fmt.Errorf("read namespace: %w", err)
 	}
 	if NeedsServices(pod, facts.Namespace) {
 		var services corev1.ServiceList
-		if err := h.reader.List(ctx, &services, client.InNamespace(pod.Namespace)); err != nil {
+		if err := reader.List(ctx, &services, client.InNamespace(pod.Namespace)); err != nil {
 			return nil, Verdict{}, fmt.Errorf("list services: %w", err)
 		}
 		facts.Services = services.Items

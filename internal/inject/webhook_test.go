@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -432,17 +433,14 @@ func TestRestrictedNamespaceTakesTheNamedPortForm(t *testing.T) {
 			Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromString("http")}},
 		},
 	})
-	eventually(t, "the injector knows the Service", func() error {
-		pod := podOf(namespace, restrictedTemplate())
-		c.create(t, pod)
-		if !hasSidecar(pod) {
-			return fmt.Errorf("pod is bare: %s", pod.Annotations[v1alpha1.AnnotationStatus])
-		}
-		if got := pod.Spec.Containers[0].Ports[0].Name; got != "" {
-			t.Errorf("the application's port is still named %q", got)
-		}
-		return nil
-	})
+	pod := podOf(namespace, restrictedTemplate())
+	c.create(t, pod)
+	if !hasSidecar(pod) {
+		t.Fatalf("pod is bare: %s", pod.Annotations[v1alpha1.AnnotationStatus])
+	}
+	if got := pod.Spec.Containers[0].Ports[0].Name; got != "" {
+		t.Errorf("the application's port is still named %q", got)
+	}
 }
 
 func TestRestrictedNamespaceWithoutNamedTargetStartsBare(t *testing.T) {
@@ -500,6 +498,15 @@ func TestApplyingAgainChangesNothing(t *testing.T) {
 		if shop.Generation != 1 || shop.Spec.Template.Annotations[v1alpha1.AnnotationInject] != v1alpha1.InjectEnabled {
 			t.Fatalf("generation %d, template %v", shop.Generation, shop.Spec.Template.Annotations)
 		}
+	}
+	// What a tool compares: the live object with what applying would make of it.
+	diff := shop.DeepCopy()
+	if err := c.Patch(t.Context(), diff, client.RawPatch(types.ApplyPatchType, []byte(manifest)), client.FieldOwner("gitops"), client.DryRunAll); err != nil {
+		t.Fatal(err)
+	}
+	diff.ManagedFields, shop.ManagedFields = nil, nil
+	if text := cmp.Diff(shop, diff); text != "" {
+		t.Errorf("server-side diff (-live +applied):\n%s", text)
 	}
 }
 
