@@ -339,7 +339,8 @@ func TestPodsThatDidNotAskAreLeftAlone(t *testing.T) {
 		}
 	}
 	system := podOf("kube-system", template(nil, enabled()))
-	if err := c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kube-system"}}); err != nil {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kube-system"}}
+	if err := client.IgnoreAlreadyExists(c.Create(t.Context(), account)); err != nil {
 		t.Fatal(err)
 	}
 	c.create(t, system)
