@@ -30,7 +30,9 @@ const (
 	TokenAudience = "sluice"
 
 	stateDir = "/var/run/sluice/state"
-	pushDir  = "/var/run/sluice/push"
+	// pushDir is where the API server mounts the pod's own token into containers that mount nothing there. Ours holds
+	// the token for the push stream alone, so that what reads strangers' requests has no access to the API server.
+	pushDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 )
 
 // Ports of the sidecar.

@@ -128,7 +128,7 @@ func readProbe(container *corev1.Container, probe *corev1.Probe) (Probe, int32, 
 		get := probe.HTTPGet
 		port, found := resolvePort(container, get.Port)
 		description.HTTP = &HTTPProbe{
-			Path: get.Path, Port: port, Scheme: string(get.Scheme), Host: hostHeader(get.HTTPHeaders), Headers: slices.Clone(get.HTTPHeaders),
+			Path: "/" + strings.TrimPrefix(get.Path, "/"), Port: port, Scheme: string(get.Scheme), Host: hostHeader(get.HTTPHeaders), Headers: slices.Clone(get.HTTPHeaders),
 		}
 		return description, port, found
 	case probe.TCPSocket != nil && probe.TCPSocket.Host == "":

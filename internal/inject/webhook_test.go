@@ -249,6 +249,10 @@ func TestNewAnnotatedDeploymentIsGuardedFromItsFirstPod(t *testing.T) {
 	if got := pod.Spec.Containers[0].ReadinessProbe.HTTPGet.Port.IntValue(); got != int(inject.AdminPort) {
 		t.Errorf("the readiness probe goes to port %d", got)
 	}
+	sidecar := pod.Spec.InitContainers[1]
+	if slices.ContainsFunc(sidecar.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(m.Name, "kube-api-access") }) {
+		t.Error("the sidecar holds the pod's token for the API server")
+	}
 	status, ok := inject.ReadStatus(pod.Annotations)
 	if !ok || status.Outcome != inject.Injected || status.Reason != inject.ReasonRedirect {
 		t.Errorf("status %+v", status)
