@@ -120,9 +120,6 @@ func (i *Injector) sidecarArgs(verdict Verdict) []string {
 	if settings.DrainTimeout != 0 {
 		args = append(args, "--drain-timeout="+settings.DrainTimeout.String())
 	}
-	if settings.ProxyProtocol {
-		args = append(args, "--proxy-protocol")
-	}
 	return args
 }
 

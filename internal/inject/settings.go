@@ -35,8 +35,6 @@ type Settings struct {
 	LogLevel string
 	// DrainTimeout is 0 where nothing is chosen.
 	DrainTimeout time.Duration
-	// ProxyProtocol says that trusted proxies speak the PROXY protocol.
-	ProxyProtocol bool
 	// OnMissingRules is "", allow or deny.
 	OnMissingRules string
 }
@@ -68,9 +66,11 @@ func settingParsers() map[string]func(*Settings, string) error {
 			s.DrainTimeout, err = parseDrainTimeout(value)
 			return err
 		},
-		v1alpha1.AnnotationProxyProtocol: func(s *Settings, value string) error {
+		v1alpha1.AnnotationProxyProtocol: func(_ *Settings, value string) error {
 			text, err := oneOf(value, "true", "false")
-			s.ProxyProtocol = text == "true"
+			if text == "true" {
+				return valueError("is not supported yet; leave it out, or say false")
+			}
 			return err
 		},
 		v1alpha1.AnnotationOnMissingRules: func(s *Settings, value string) (err error) {

@@ -46,7 +46,7 @@ func TestSettings(t *testing.T) {
 		{key: v1alpha1.AnnotationDrainTimeout, value: "-1s", refused: true},
 		{key: v1alpha1.AnnotationDrainTimeout, value: "1.5s", refused: true},
 		{key: v1alpha1.AnnotationDrainTimeout, value: "30", refused: true},
-		{key: v1alpha1.AnnotationProxyProtocol, value: "true", want: inject.Settings{ProxyProtocol: true}},
+		{key: v1alpha1.AnnotationProxyProtocol, value: "true", refused: true}, // not yet
 		{key: v1alpha1.AnnotationProxyProtocol, value: "false", want: inject.Settings{}},
 		{key: v1alpha1.AnnotationProxyProtocol, value: "yes", refused: true},
 		{key: v1alpha1.AnnotationOnMissingRules, value: "deny", want: inject.Settings{OnMissingRules: "deny"}},
