@@ -89,3 +89,6 @@ func (m *Metrics) expressionFailed(policy, rule, field string) {
 }
 
 func (m *Metrics) decided(took time.Duration) { m.decision.Observe(took.Seconds()) }
+
+// Opaque counts a connection that passed through because it is not HTTP.
+func (m *Metrics) Opaque() { m.opaque.Inc() }

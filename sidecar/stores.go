@@ -1,0 +1,135 @@
+package sidecar
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-dev/sluice/limiter"
+	"github.com/sluice-dev/sluice/limiter/memory"
+	"github.com/sluice-dev/sluice/limiter/redis"
+	pushv1 "github.com/sluice-dev/sluice/proto/sluice/push/v1"
+)
+
+// Stores keeps one connection pool for each store, over changes of rules: a pool is made anew only where what
+// describes the store has changed. It is used by one goroutine at a time.
+type Stores struct {
+	observer limiter.Observer
+	log      *slog.Logger
+	open     map[string]*openStore
+	known    map[string]*pushv1.Store
+}
+
+type openStore struct {
+	described *pushv1.Store
+	backend   *limiter.Backend
+	close     func() error
+}
+
+// ErrStore tells that a store can't be used as it is described.
+var ErrStore = errors.New("unusable store")
+
+// NewStores returns no stores.
+func NewStores(o limiter.Observer, log *slog.Logger) *Stores {
+	return &Stores{observer: o, log: log, open: map[string]*openStore{}}
+}
+
+// Describe tells which stores there are from now on.
+func (s *Stores) Describe(list []*pushv1.Store) {
+	s.known = make(map[string]*pushv1.Store, len(list))
+	for _, store := range list {
+		s.known[store.GetName()] = store
+	}
+}
+
+// Backend returns the store of a name.
+func (s *Stores) Backend(name string) (*limiter.Backend, error) {
+	described, found := s.known[name]
+	if !found {
+		return nil, fmt.Errorf("%w: it is not described", ErrStore)
+	}
+	if o := s.open[name]; o != nil && proto.Equal(o.described, described) {
+		return o.backend, nil
+	}
+	store, closer, err := openOne(described)
+	if err != nil {
+		return nil, err
+	}
+	s.drop(name)
+	o := &openStore{described: described, backend: limiter.NewBackend(name, store, s.observer, s.log), close: closer}
+	s.open[name] = o
+	return o.backend, nil
+}
+
+// Prune closes the pools of stores that are no longer described. Calls under way fail, and the failure policy decides them.
+func (s *Stores) Prune() {
+	for name := range s.open {
+		if s.known[name] == nil {
+			s.drop(name)
+		}
+	}
+}
+
+// Close closes every pool.
+func (s *Stores) Close() {
+	for name := range s.open {
+		s.drop(name)
+	}
+}
+
+func (s *Stores) drop(name string) {
+	o := s.open[name]
+	if o == nil {
+		return
+	}
+	delete(s.open, name)
+	if err := o.close(); err != nil {
+		s.log.Warn("close store", "store", name, "error", err)
+	}
+}
+
+func openOne(d *pushv1.Store) (limiter.Store, func() error, error) {
+	if d.GetTopology() == pushv1.Store_TOPOLOGY_MEMORY {
+		return memory.New(memory.Options{}), func() error { return nil }, nil
+	}
+	secure, err := tlsConfig(d.GetTls())
+	if err != nil {
+		return nil, nil, err
+	}
+	store := redis.Open(redis.Options{
+		Topology: topologies[d.GetTopology()], Addresses: d.GetAddresses(), MasterName: d.GetMasterName(),
+		Username: d.GetUsername(), Password: d.GetPassword(), TLS: secure, Timeout: d.GetTimeout().AsDuration(),
+	})
+	return store, store.Close, nil
+}
+
+var topologies = map[pushv1.Store_Topology]redis.Topology{
+	pushv1.Store_TOPOLOGY_STANDALONE: redis.Standalone,
+	pushv1.Store_TOPOLOGY_SENTINEL:   redis.Sentinel,
+	pushv1.Store_TOPOLOGY_CLUSTER:    redis.Cluster,
+}
+
+func tlsConfig(t *pushv1.Store_TLS) (*tls.Config, error) {
+	if t == nil {
+		return nil, nil //nolint:nilnil // no TLS
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: t.GetInsecureSkipVerify()} //nolint:gosec // only where the user asks for it
+	if len(t.GetCa()) > 0 {
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(t.GetCa()) {
+			return nil, fmt.Errorf("%w: its CA holds no certificate", ErrStore)
+		}
+	}
+	if len(t.GetCertificate()) > 0 {
+		pair, err := tls.X509KeyPair(t.GetCertificate(), t.GetKey())
+		if err != nil {
+			return nil, fmt.Errorf("%w: client certificate: %w", ErrStore, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
