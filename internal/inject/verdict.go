@@ -153,11 +153,19 @@ func isDisabled(d *draft) *Verdict {
 }
 
 func isNotRequested(d *draft) *Verdict {
-	_, onPod := d.Pod.Annotations[v1alpha1.AnnotationInject]
-	if !onPod && d.Namespace.Labels[v1alpha1.AnnotationInject] != v1alpha1.InjectEnabled {
+	if !Asked(d.Pod, d.Namespace) {
 		return skip(ReasonNotRequested)
 	}
 	return nil
+}
+
+// Asked tells whether a sidecar was asked for, on the pod or else on its namespace, and not declined on the pod.
+// A value that means nothing asks, too: its author wanted something.
+func Asked(pod *corev1.Pod, namespace *corev1.Namespace) bool {
+	if value, onPod := pod.Annotations[v1alpha1.AnnotationInject]; onPod {
+		return value != v1alpha1.InjectDisabled
+	}
+	return namespace.Labels[v1alpha1.AnnotationInject] == v1alpha1.InjectEnabled
 }
 
 func hasInvalidAnnotation(d *draft) *Verdict {
