@@ -3,9 +3,7 @@ SHELL := /usr/bin/env bash -o pipefail -e
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-CLUSTER ?= sluice
-IMG_OPERATOR ?= sluice-operator:dev
-IMG_SIDECAR ?= sluice-sidecar:dev
+CLUSTER ?= dev
 KUBECTL ?= kubectl
 
 TOOL := go tool -modfile=tools/go.mod
@@ -47,7 +45,8 @@ shop: ## Build the demo's server into bin/.
 .PHONY: images
 images: build shop ## Build the images and put them on the local cluster, without a registry.
 	go run ./hack/cluster load --name $(CLUSTER) --dockerfile Dockerfile --build-context bin=bin \
-	  operator=operator sidecar=sidecar shop=shop
+	  sluice-operator=operator sluice-sidecar=sidecar shop=shop
+	go run ./hack/cluster redis-image --name $(CLUSTER)
 
 .PHONY: generate
 generate: ## Generate deep copies and the push contract's Go code.

@@ -12,3 +12,10 @@ func (v *validator) unsupported(spec *field.Path) {
 		v.add(field.NotSupported(spec.Child("mode"), v1alpha1.ModeHybrid, []v1alpha1.Mode{v1alpha1.ModeCentral, v1alpha1.ModeLocal}))
 	}
 }
+
+// unsupportedKeys refuses key sets that would have to be fetched.
+func (v *validator) unsupportedKeys(jwks *field.Path, uri string) {
+	if uri != "" {
+		v.add(field.Forbidden(jwks.Child("uri"), "is not supported yet: put the key set into a ConfigMap or Secret and name it in configMapRef or secretRef"))
+	}
+}
