@@ -33,39 +33,33 @@ func with(verbs map[string]string, more map[string]string) map[string]string {
 }
 
 func clusterRights() []right {
-	status := map[string]string{"patch": "conditions and counts", "update": "conditions and counts"}
-	finalizers := map[string]string{"update": "owner references that block deletion"}
 	objects := "what the policies and stores want"
-	managed := "objects of managed stores"
+	status := map[string]string{"patch": "conditions and counts"}
+	managed := map[string]string{"create": "objects of managed stores", "patch": "objects of managed stores"}
+	target := reading("targetRefs, and whose pods are whose")
 	return []right{
 		{resource: "ratelimitpolicies.ratelimit.sluice.dev", verbs: reading(objects)},
 		{resource: "ratelimitstores.ratelimit.sluice.dev", verbs: reading(objects)},
 		{resource: "ratelimitpolicies/status.ratelimit.sluice.dev", verbs: status},
 		{resource: "ratelimitstores/status.ratelimit.sluice.dev", verbs: status},
-		{resource: "ratelimitpolicies/finalizers.ratelimit.sluice.dev", verbs: finalizers},
-		{resource: "ratelimitstores/finalizers.ratelimit.sluice.dev", verbs: finalizers},
+		{resource: "ratelimitstores/finalizers.ratelimit.sluice.dev", verbs: map[string]string{
+			"update": "objects of managed stores name the store as their blocking owner",
+		}},
 		{resource: "namespaces.", verbs: reading("inject label, PodSecurity level, allowedNamespaces")},
 		{resource: "pods.", verbs: reading("which pods a policy selects, and which run without a sidecar")},
-		{resource: "secrets.", verbs: with(reading("Secrets labelled sluice.dev/use, and our own"), map[string]string{
-			"create": "the hash key of a namespace, passwords of managed stores", "patch": "the same", "update": "the webhook's certificate",
+		{resource: "secrets.", verbs: with(reading("Secrets labelled sluice.dev/use, and the webhook's certificate"), map[string]string{
+			"create": "the hash key of a namespace, the password of a managed store",
 		})},
-		{resource: "configmaps.", verbs: with(reading("key sets, and our own"), map[string]string{
-			"create": "sluice-ca in each namespace with sidecars", "patch": "the same", "update": "the same",
+		{resource: "configmaps.", verbs: with(reading("key sets, and sluice-ca"), map[string]string{
+			"create": "sluice-ca in each namespace with sidecars", "patch": "sluice-ca after a rotation",
 		})},
-		{resource: "services.", verbs: with(reading("targetRefs, and targets by name"), map[string]string{"create": managed, "patch": managed})},
-		{resource: "replicasets.apps", verbs: reading("which Deployment a pod belongs to")},
-		{resource: "deployments.apps", verbs: with(reading("targetRefs, annotations"), map[string]string{"patch": "repair of bare pods"})},
-		{resource: "daemonsets.apps", verbs: with(reading("targetRefs, annotations"), map[string]string{"patch": "repair of bare pods"})},
-		{resource: "statefulsets.apps", verbs: with(reading("targetRefs, annotations"), map[string]string{
-			"create": managed, "patch": "repair of bare pods, " + managed,
-		})},
-		{resource: "controllerrevisions.apps", verbs: with(reading("last accepted specs"), map[string]string{
-			"create": "the last accepted spec of a policy", "patch": "the same", "update": "the same",
-		})},
-		{resource: "jobs.batch", verbs: reading("which CronJob a pod belongs to")},
-		{resource: "cronjobs.batch", verbs: with(reading("targetRefs, annotations"), map[string]string{"patch": "annotations set while the webhook was away"})},
-		{resource: "networkpolicies.networking.k8s.io", verbs: with(reading(managed), map[string]string{"create": managed, "patch": managed})},
-		{resource: "poddisruptionbudgets.policy", verbs: with(reading(managed), map[string]string{"create": managed, "patch": managed})},
+		{resource: "services.", verbs: with(reading("targetRefs, and targets by name"), managed)},
+		{resource: "deployments.apps", verbs: target},
+		{resource: "daemonsets.apps", verbs: target},
+		{resource: "replicasets.apps", verbs: target},
+		{resource: "statefulsets.apps", verbs: with(target, managed)},
+		{resource: "jobs.batch", verbs: target},
+		{resource: "cronjobs.batch", verbs: target},
 		{resource: "tokenreviews.authentication.k8s.io", verbs: map[string]string{"create": "who opens a push stream"}},
 		{resource: "events.events.k8s.io", verbs: map[string]string{"create": "transitions and refusals", "patch": "their repetition"}},
 		{resource: "mutatingwebhookconfigurations.admissionregistration.k8s.io", verbs: reading("whether our CA stands in ours")},
@@ -76,9 +70,11 @@ func clusterRights() []right {
 }
 
 func namespaceRights() []right {
-	why := "leader election"
+	leader := "leader election"
 	return []right{
-		{resource: "leases.coordination.k8s.io", verbs: map[string]string{"create": why, "get": why, "update": why}},
+		{resource: "leases.coordination.k8s.io", verbs: map[string]string{"create": leader, "get": leader, "update": leader}},
+		{resource: "events.", verbs: map[string]string{"create": "a new leader", "patch": "its repetition"}},
+		{resource: "secrets.", names: "sluice-webhook-cert", verbs: map[string]string{"update": "rotation of the certificate"}},
 	}
 }
 
