@@ -10,12 +10,7 @@ import (
 	"github.com/sluice-dev/sluice/hack/cluster/internal/host"
 )
 
-const (
-	defaultName = "dev"
-	// clustersDir is on a real file system wherever Linux follows its own standard,
-	// which container images need.
-	clustersDir = "/var/lib/sluice-cluster"
-)
+const defaultName = "dev"
 
 // nameFlag adds the flag that says which cluster is meant.
 func nameFlag(set *flag.FlagSet) *string {
@@ -39,7 +34,7 @@ func (i invocation) tools() (cluster.Tools, error) {
 // folder is where a cluster keeps all its files.
 func folder(name, chosen string) (string, error) {
 	if chosen == "" {
-		return filepath.Join(clustersDir, name), nil
+		return filepath.Join(cluster.ClustersDir, name), nil
 	}
 	return filepath.Abs(chosen)
 }
@@ -53,7 +48,7 @@ func runUp(ctx context.Context, call invocation) error {
 	set := call.flags("[--name NAME] [--nodes N] [--dir DIR] [--keep-logs DIR] [--check]", upHelp)
 	name := nameFlag(set)
 	nodes := set.Int("nodes", 1, "how many nodes")
-	dir := set.String("dir", "", "keep the cluster's files in `DIR` instead of "+clustersDir+"/NAME")
+	dir := set.String("dir", "", "keep the cluster's files in `DIR` instead of "+cluster.ClustersDir+"/NAME")
 	keepLogs := set.String("keep-logs", "", "if it fails, copy the logs to `DIR`")
 	check := set.Bool("check", false, "only check whether this machine can run a cluster")
 	if _, err := call.parse(set, 0); err != nil {
@@ -97,7 +92,7 @@ cluster that is not there is fine.`
 func runDown(ctx context.Context, call invocation) error {
 	set := call.flags("[--name NAME] [--dir DIR] [--keep-logs DIR]", downHelp)
 	name := nameFlag(set)
-	dir := set.String("dir", "", "where its files are, if the machine was rebooted since and `DIR` is not "+clustersDir+"/NAME")
+	dir := set.String("dir", "", "where its files are, if the machine was rebooted since and `DIR` is not "+cluster.ClustersDir+"/NAME")
 	keepLogs := set.String("keep-logs", "", "copy the logs to `DIR` first")
 	if _, err := call.parse(set, 0); err != nil {
 		return err

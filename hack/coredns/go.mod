@@ -6,6 +6,8 @@ go 1.26.0
 
 require github.com/coredns/coredns v1.15.0
 
+require github.com/expr-lang/expr v1.17.8 // indirect
+
 require (
 	github.com/apparentlymart/go-cidr v1.1.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect

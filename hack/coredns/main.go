@@ -15,12 +15,13 @@ import (
 	_ "github.com/coredns/coredns/plugin/log"
 	_ "github.com/coredns/coredns/plugin/ready"
 	_ "github.com/coredns/coredns/plugin/reload"
+	_ "github.com/coredns/coredns/plugin/template"
 )
 
 func main() {
 	// The order in which plugins see a query, whatever the Corefile's order.
 	dnsserver.Directives = []string{
-		"reload", "health", "ready", "errors", "log", "cache", "hosts", "kubernetes",
+		"reload", "health", "ready", "errors", "log", "cache", "hosts", "kubernetes", "template",
 	}
 	coremain.Run()
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// stopPatience is how long a process may take to end when it is asked to.
-	stopPatience = 5 * time.Second
+	// killPatience is how long killed processes may take to go.
+	killPatience = 10 * time.Second
 	// containerPatience is how long killed containers may take to go.
 	containerPatience = 30 * time.Second
 )
@@ -60,11 +60,11 @@ func forgotten(ctx context.Context, t Tools, p Plan) error {
 func (c *Cluster) takeDown(ctx context.Context, keepLogs string) error {
 	p := c.state.Plan
 	// First those who would start containers again.
-	errs := []error{c.stopAll(ctx, "kubelet-", "kube-proxy-")}
+	errs := []error{c.killAll(ctx, "kubelet-", "kube-proxy-")}
 	for node := range p.Nodes {
 		errs = append(errs, c.endContainers(ctx, node))
 	}
-	errs = append(errs, c.stopAll(ctx, ""), host.Unmount(p.Dir))
+	errs = append(errs, c.killAll(ctx, ""), host.Unmount(p.Dir))
 	for node := range p.Nodes {
 		errs = append(errs, host.RemoveControlGroup(p.ControlGroup(node)))
 	}
@@ -78,16 +78,17 @@ func (c *Cluster) takeDown(ctx context.Context, keepLogs string) error {
 	return c.Registry.Release(p.Name)
 }
 
-// stopAll stops, side by side, the processes whose names begin with one of the prefixes.
-func (c *Cluster) stopAll(ctx context.Context, prefixes ...string) error {
-	var tasks []func(context.Context) error
+// killAll ends the processes whose names begin with one of the prefixes.
+func (c *Cluster) killAll(ctx context.Context, prefixes ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, killPatience)
+	defer cancel()
+	var errs []error
 	for _, p := range c.state.Processes {
 		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(p.Name, prefix) }) {
-			// The context of the caller, so that one failure does not keep the others from ending.
-			tasks = append(tasks, func(context.Context) error { return p.Stop(ctx, c.Clock, stopPatience) })
+			errs = append(errs, p.Kill(ctx, c.Clock))
 		}
 	}
-	return together(ctx, tasks...)
+	return errors.Join(errs...)
 }
 
 // endContainers ends a node's containers through its runtime, which alone knows
@@ -118,8 +119,14 @@ func (c *Cluster) killContainers(ctx context.Context, node int) error {
 	if len(tasks) == 0 {
 		return nil
 	}
-	_, err = c.ctr(ctx, node, append([]string{"tasks", "delete", "--force"}, tasks...)...)
-	return errors.Join(fmt.Errorf("%s left", count(len(tasks), "container")), err)
+	var kills []func(context.Context) error
+	for _, task := range tasks {
+		kills = append(kills, func(context.Context) error {
+			_, err := c.ctr(ctx, node, "tasks", "delete", "--force", task)
+			return err
+		})
+	}
+	return errors.Join(fmt.Errorf("%s left", count(len(tasks), "container")), together(ctx, kills...))
 }
 
 // removeStrays removes what the node's programs keep in places that cannot be
@@ -131,10 +138,12 @@ func (p Plan) removeStrays() error {
 	}
 	errs = append(errs, p.removeLogLinks())
 	removeDeadSocket(devicesSocket)
-	for _, dir := range []string{notesDir, logLinksDir, filepath.Dir(devicesSocket), shimSocketsDir} {
-		// Each goes, and then the folder around it, only if nothing is in it.
-		_ = os.Remove(dir)
-		_ = os.Remove(filepath.Dir(dir))
+	for _, dir := range []string{
+		notesDir, filepath.Dir(notesDir), logLinksDir,
+		filepath.Dir(devicesSocket), filepath.Dir(filepath.Dir(devicesSocket)),
+		shimSocketsDir, filepath.Dir(shimSocketsDir),
+	} {
+		_ = os.Remove(dir) // goes only if nothing is in it
 	}
 	return errors.Join(errs...)
 }

@@ -91,7 +91,7 @@ func (c *Cluster) writeNodeFiles(node int) error {
 		"DNSAddress":    p.DNSAddress().String(),
 		"NodeName":      p.NodeName(node),
 		"Kubeconfig":    p.file("pki", "proxy.kubeconfig"),
-		"ClusterRange":  p.ClusterRange().String(),
+		"PodsRange":     p.PodsRange().String(),
 		"HidesCallers":  "",
 	}
 	if p.Nodes > 1 {

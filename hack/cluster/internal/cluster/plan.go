@@ -19,6 +19,11 @@ const (
 	MaxNodes = 8
 )
 
+// ClustersDir holds the folders of clusters unless they are told otherwise. It is
+// on a real file system wherever Linux follows its own standard, which container
+// images need.
+const ClustersDir = "/var/lib/sluice-cluster"
+
 // Plan fixes everything about a cluster that has a name or an address. It is
 // computed, not discovered, so that ending a cluster needs no memory of how far
 // starting it came.
@@ -38,6 +43,7 @@ const (
 	networksPerSlot = 32
 	linkNetwork     = networksPerSlot - 1
 	slotBits        = 19
+	podsBits        = 21 // MaxNodes networks
 	networkBits     = 24
 
 	hostNumber      = 1
@@ -79,6 +85,11 @@ func (p Plan) NodeAddress(node int) netip.Addr {
 // PodRange is where a node's pods have their addresses.
 func (p Plan) PodRange(node int) netip.Prefix {
 	return netip.PrefixFrom(p.address(0, node, 0), networkBits)
+}
+
+// PodsRange holds the pods of all nodes, but not the nodes themselves.
+func (p Plan) PodsRange() netip.Prefix {
+	return netip.PrefixFrom(p.address(0, 0, 0), podsBits)
 }
 
 // ClusterRange holds all pods and nodes.

@@ -125,7 +125,9 @@ func (p Plan) removeFolder() error {
 	if err := os.RemoveAll(p.Dir); err != nil {
 		return fmt.Errorf("removing the cluster's folder: %w", err)
 	}
-	_ = os.Remove(filepath.Dir(p.Dir)) // goes only with the last cluster
+	if filepath.Dir(p.Dir) == ClustersDir {
+		_ = os.Remove(ClustersDir) // goes only with the last cluster
+	}
 	return nil
 }
 

@@ -70,24 +70,17 @@ func (p Process) Alive() bool {
 	return err == nil && start == p.Start
 }
 
-// Stop asks the process to end and, when it has not after some patience, ends it.
-func (p Process) Stop(ctx context.Context, c clock.Clock, patience time.Duration) error {
-	const pace = 20 * time.Millisecond
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		if !p.Alive() {
-			return nil
-		}
-		if err := syscall.Kill(p.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+// Kill ends the process and waits until it is gone. There is nothing in a
+// cluster that is taken down that would be worth a gentler end.
+func (p Process) Kill(ctx context.Context, c clock.Clock) error {
+	const pace = 10 * time.Millisecond
+	for p.Alive() {
+		if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("ending %s (process %d): %w", p.Name, p.PID, err)
 		}
-		for waited := time.Duration(0); waited < patience && p.Alive(); waited += pace {
-			if err := c.Sleep(ctx, pace); err != nil {
-				return fmt.Errorf("waiting for %s to end: %w", p.Name, err)
-			}
+		if err := c.Sleep(ctx, pace); err != nil {
+			return fmt.Errorf("%s (process %d) does not end: %w", p.Name, p.PID, err)
 		}
-	}
-	if p.Alive() {
-		return fmt.Errorf("%s (process %d) does not end", p.Name, p.PID)
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ type Build struct {
 // registry, and leaves it in the archive. scratch is an empty folder for what
 // lies about meanwhile.
 func (b Build) Write(ctx context.Context, archive, scratch string) error {
+	defer forgetBlobs()()
 	buildah := b.storage(scratch)
 	if err := host.Run(ctx, "buildah", append(buildah, b.args()...)...); err != nil {
 		return fmt.Errorf("building %s from %s: %w", b.Reference, b.Dockerfile, err)
@@ -45,6 +46,19 @@ func (b Build) storage(scratch string) []string {
 		"--storage-driver", "vfs",
 		"--root", filepath.Join(scratch, "images"),
 		"--runroot", filepath.Join(scratch, "run"),
+	}
+}
+
+// forgetBlobs removes the notes that buildah keeps outside the storage it is
+// given, unless this machine had some before.
+func forgetBlobs() (forget func()) {
+	const notes = "/var/lib/containers/cache"
+	if _, err := os.Stat(notes); err == nil {
+		return func() {}
+	}
+	return func() {
+		_ = os.RemoveAll(notes)
+		_ = os.Remove(filepath.Dir(notes)) // goes only if nothing else is in it
 	}
 }
 
