@@ -36,11 +36,11 @@ func (goCommand) command(ctx context.Context, s *source, args ...string) *exec.C
 }
 
 func (g goCommand) pending(ctx context.Context, binaries []Binary) (map[string]int64, error) {
-	args := []string{"list", "-deps", "-f", staleFormat}
-	for _, b := range binaries {
-		args = append(args, b.Package)
+	packages := make([]string, len(binaries))
+	for i, b := range binaries {
+		packages[i] = b.Package
 	}
-	cmd := g.command(ctx, binaries[0].source, args...)
+	cmd := g.command(ctx, binaries[0].source, append([]string{"list", "-deps", "-f", staleFormat}, packages...)...)
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()

@@ -46,7 +46,7 @@ func (p *Provider) fetchAndPlace(ctx context.Context, version string, missing []
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(download) //nolint:errcheck // a leftover does no harm
+	defer os.RemoveAll(download)
 	ctx, cancel := context.WithTimeoutCause(ctx, prebuiltPatience, fmt.Errorf("no answer within %s", prebuiltPatience))
 	defer cancel()
 	folder, err := p.fetch(ctx, strings.TrimPrefix(version, "v"), download)
@@ -67,7 +67,7 @@ func place(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close() //nolint:errcheck // it was only read
+	defer in.Close()
 	if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (a *apiClient) get(ctx context.Context, path string, into any) error {
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was only read
+	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -23,20 +24,21 @@ func (p Plan) admin() user {
 // users lists everyone who speaks to the API server; Kubernetes knows by their
 // names what they may do.
 func (p Plan) users() []user {
-	all := []user{
+	others := []user{
 		p.admin(),
 		{name: "system:kube-controller-manager", file: p.file("pki", "controller-manager.kubeconfig")},
 		{name: "system:kube-scheduler", file: p.file("pki", "scheduler.kubeconfig")},
 		{name: "system:kube-proxy", file: p.file("pki", "proxy.kubeconfig")},
 	}
-	for node := range p.Nodes {
-		all = append(all, user{
+	nodes := make([]user, p.Nodes)
+	for node := range nodes {
+		nodes[node] = user{
 			name:   "system:node:" + p.NodeName(node),
 			groups: []string{"system:nodes"},
 			file:   p.nodeFile(node, "kubeconfig"),
-		})
+		}
 	}
-	return all
+	return slices.Concat(others, nodes)
 }
 
 // writeCredentials makes an authority and all the keys, certificates and

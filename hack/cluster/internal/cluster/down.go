@@ -59,17 +59,18 @@ func forgotten(ctx context.Context, t Tools, p Plan) error {
 // is left, so that it can be tried again.
 func (c *Cluster) takeDown(ctx context.Context, keepLogs string) error {
 	p := c.state.Plan
-	// First those who would start containers again.
-	errs := []error{c.killAll(ctx, "kubelet-", "kube-proxy-")}
-	for node := range p.Nodes {
-		errs = append(errs, c.endContainers(ctx, node))
-	}
-	errs = append(errs, c.killAll(ctx, ""), host.Unmount(p.Dir))
-	for node := range p.Nodes {
-		errs = append(errs, host.RemoveControlGroup(p.ControlGroup(node)))
-	}
-	errs = append(errs, p.removeNetwork(ctx), p.removeStrays(), p.keepLogs(keepLogs))
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(
+		// First those who would start containers again.
+		c.killAll(ctx, "kubelet-", "kube-proxy-"),
+		p.everyNode(func(node int) error { return c.endContainers(ctx, node) }),
+		c.killAll(ctx, ""),
+		host.Unmount(p.Dir),
+		p.everyNode(func(node int) error { return host.RemoveControlGroup(p.ControlGroup(node)) }),
+		p.removeNetwork(ctx),
+		p.removeStrays(),
+		p.keepLogs(keepLogs),
+	)
+	if err != nil {
 		return fmt.Errorf("taking cluster %s down: %w", p.Name, err)
 	}
 	if err := p.removeFolder(); err != nil {
@@ -132,11 +133,10 @@ func (c *Cluster) killContainers(ctx context.Context, node int) error {
 // removeStrays removes what the node's programs keep in places that cannot be
 // configured: the network plugins' notes and the kubelet's links to logs.
 func (p Plan) removeStrays() error {
-	var errs []error
-	for node := range p.Nodes {
-		errs = append(errs, removeNotes(p.NodeNamespace(node)))
-	}
-	errs = append(errs, p.removeLogLinks())
+	err := errors.Join(
+		p.everyNode(func(node int) error { return removeNotes(p.NodeNamespace(node)) }),
+		p.removeLogLinks(),
+	)
 	removeDeadSocket(devicesSocket)
 	for _, dir := range []string{
 		notesDir, filepath.Dir(notesDir), logLinksDir,
@@ -145,7 +145,7 @@ func (p Plan) removeStrays() error {
 	} {
 		_ = os.Remove(dir) // goes only if nothing is in it
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // Places that the node's programs use whatever they are told.

@@ -40,59 +40,61 @@ const forwarding = "echo 1 > /proc/sys/net/ipv4/ip_forward && echo 1 > /proc/sys
 
 // machineLinks are ip commands for the machine's own namespace.
 func (p Plan) machineLinks() []string {
-	lines := []string{
-		"netns add " + p.SwitchNamespace(),
-		fmt.Sprintf("link add name %s type veth peer name machine netns %s", p.HostLink(), p.SwitchNamespace()),
-		fmt.Sprintf("addr add %s/%d dev %s", p.HostAddress(), networkBits, p.HostLink()),
-		fmt.Sprintf("link set %s up", p.HostLink()),
-	}
-	for node := range p.Nodes {
-		lines = append(lines, "netns add "+p.NodeNamespace(node))
-	}
-	return lines
+	return append(
+		[]string{
+			"netns add " + p.SwitchNamespace(),
+			fmt.Sprintf("link add name %s type veth peer name machine netns %s", p.HostLink(), p.SwitchNamespace()),
+			fmt.Sprintf("addr add %s/%d dev %s", p.HostAddress(), networkBits, p.HostLink()),
+			fmt.Sprintf("link set %s up", p.HostLink()),
+		},
+		p.perNode(func(node int) []string { return []string{"netns add " + p.NodeNamespace(node)} })...)
 }
 
 // switchLinks are ip commands for the switch's namespace.
 func (p Plan) switchLinks() []string {
-	lines := []string{
-		"link add name switch type bridge",
-		"link set switch up",
-		"link set machine master switch up",
-	}
-	for node := range p.Nodes {
-		lines = append(lines,
-			fmt.Sprintf("link add name node%d type veth peer name uplink netns %s", node, p.NodeNamespace(node)),
-			fmt.Sprintf("link set node%d master switch up", node))
-	}
-	return lines
+	return append(
+		[]string{
+			"link add name switch type bridge",
+			"link set switch up",
+			"link set machine master switch up",
+		},
+		p.perNode(func(node int) []string {
+			return []string{
+				fmt.Sprintf("link add name node%d type veth peer name uplink netns %s", node, p.NodeNamespace(node)),
+				fmt.Sprintf("link set node%d master switch up", node),
+			}
+		})...)
 }
 
 // nodeLinks are ip commands for a node's namespace. The route for Services only
 // lets the node's own processes begin to call one; kube-proxy's rules then say
 // where the packet really goes.
 func (p Plan) nodeLinks(node int) []string {
-	lines := []string{
-		"link set lo up",
-		fmt.Sprintf("addr add %s/%d dev uplink", p.NodeAddress(node), networkBits),
-		"link set uplink up",
-		fmt.Sprintf("route add %s dev uplink", p.ServiceRange()),
-	}
-	for other := range p.Nodes {
-		if other != node {
-			lines = append(lines, fmt.Sprintf("route add %s via %s", p.PodRange(other), p.NodeAddress(other)))
-		}
-	}
-	return lines
+	return append(
+		[]string{
+			"link set lo up",
+			fmt.Sprintf("addr add %s/%d dev uplink", p.NodeAddress(node), networkBits),
+			"link set uplink up",
+			fmt.Sprintf("route add %s dev uplink", p.ServiceRange()),
+		},
+		p.perNode(func(other int) []string {
+			if other == node {
+				return nil
+			}
+			return []string{p.routeToPods(other)}
+		})...)
 }
 
 // machineRoutes are ip commands for the machine's own namespace, once the nodes
 // can be reached.
 func (p Plan) machineRoutes() []string {
-	lines := []string{fmt.Sprintf("route add %s via %s", p.ServiceRange(), p.NodeAddress(0))}
-	for node := range p.Nodes {
-		lines = append(lines, fmt.Sprintf("route add %s via %s", p.PodRange(node), p.NodeAddress(node)))
-	}
-	return lines
+	return append(
+		[]string{fmt.Sprintf("route add %s via %s", p.ServiceRange(), p.NodeAddress(0))},
+		p.perNode(func(node int) []string { return []string{p.routeToPods(node)} })...)
+}
+
+func (p Plan) routeToPods(node int) string {
+	return fmt.Sprintf("route add %s via %s", p.PodRange(node), p.NodeAddress(node))
 }
 
 // removeNetwork takes the namespaces away, and with them every link, route and
@@ -102,9 +104,8 @@ func (p Plan) removeNetwork(ctx context.Context) error {
 }
 
 func (p Plan) removeNamespaces(ctx context.Context) error {
-	var errs []error
-	for node := range p.Nodes {
-		errs = append(errs, host.DeleteNamespace(ctx, p.NodeNamespace(node)))
-	}
-	return errors.Join(append(errs, host.DeleteNamespace(ctx, p.SwitchNamespace()))...)
+	return errors.Join(
+		p.everyNode(func(node int) error { return host.DeleteNamespace(ctx, p.NodeNamespace(node)) }),
+		host.DeleteNamespace(ctx, p.SwitchNamespace()),
+	)
 }

@@ -4,10 +4,12 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 )
 
@@ -70,7 +72,7 @@ func (p Plan) Check() error {
 
 // address gives the address with that number in one of the slot's networks.
 func (p Plan) address(half, network, number int) netip.Addr {
-	return netip.AddrFrom4([4]byte{198, byte(18 + half), byte(p.Slot*networksPerSlot + network), byte(number)})
+	return netip.MustParseAddr(fmt.Sprintf("198.%d.%d.%d", 18+half, p.Slot*networksPerSlot+network, number))
 }
 
 // HostAddress is the machine's own end of the link to the nodes, where the API
@@ -110,7 +112,7 @@ func (p Plan) DNSAddress() netip.Addr { return p.address(1, 0, dnsNumber) }
 
 // Loopback is the address for what only the control plane itself may reach.
 func (p Plan) Loopback() netip.Addr {
-	return netip.AddrFrom4([4]byte{127, 18, 0, byte(1 + p.Slot)})
+	return netip.MustParseAddr(fmt.Sprintf("127.18.0.%d", 1+p.Slot))
 }
 
 // Server is the URL of the API server.
@@ -156,6 +158,24 @@ func (p Plan) logFile(process string) string { return p.file("logs", process+".l
 // marker is the file by which a folder is known to be a cluster's, and so safe
 // to remove.
 func (p Plan) marker() string { return p.file(".sluice-cluster") }
+
+// perNode joins what lines gives for each node.
+func (p Plan) perNode(lines func(node int) []string) []string {
+	lists := make([][]string, p.Nodes)
+	for node := range lists {
+		lists[node] = lines(node)
+	}
+	return slices.Concat(lists...)
+}
+
+// everyNode calls do for each node, whether others fail or not.
+func (p Plan) everyNode(do func(node int) error) error {
+	errs := make([]error, p.Nodes)
+	for node := range p.Nodes {
+		errs[node] = do(node)
+	}
+	return errors.Join(errs...)
+}
 
 // eachNode calls do for each node in turn until one fails.
 func (p Plan) eachNode(do func(node int) error) error {

@@ -65,8 +65,7 @@ func TestWhenAllSlotsAreTakenTheMachineIsUnfit(t *testing.T) {
 	for i := 0; err == nil && i <= Slots; i++ {
 		_, err = r.Claim(Plan{Name: "c" + string(rune('a'+i)), Dir: "/x", Nodes: 1})
 	}
-	var unfit *host.UnfitError
-	if !errors.As(err, &unfit) {
+	if _, unfit := errors.AsType[*host.UnfitError](err); !unfit {
 		t.Errorf("got %v, want an UnfitError", err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -35,28 +37,34 @@ func Status(ctx context.Context, t Tools, name string, out io.Writer) error {
 func (s State) describe(ctx context.Context, out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	p := s.Plan
-	rows := [][2]string{
+	facts := [][2]string{
 		{"cluster", p.Name},
 		{"health", s.health(ctx)},
-		{"nodes", fmt.Sprint(p.Nodes)},
+		{"nodes", strconv.Itoa(p.Nodes)},
 		{"API server", p.Server()},
 		{"pods, services", p.ClusterRange().String() + ", " + p.ServiceRange().String()},
 		{"folder", p.Dir},
 		{"kubeconfig", p.Kubeconfig()},
 	}
-	for _, process := range s.Processes {
-		life := "has ended"
-		if process.Alive() {
-			life = fmt.Sprintf("runs (%d)", process.PID)
-		}
-		rows = append(rows, [2]string{process.Name, life})
-	}
-	for _, row := range rows {
+	for _, row := range slices.Concat(facts, s.lives()) {
 		if _, err := fmt.Fprintf(table, "%s\t%s\n", row[0], row[1]); err != nil {
 			return err
 		}
 	}
 	return table.Flush()
+}
+
+// lives says of each process whether it runs.
+func (s State) lives() [][2]string {
+	rows := make([][2]string, 0, len(s.Processes))
+	for _, process := range s.Processes {
+		life := "has ended"
+		if process.Alive() {
+			life = "runs (" + strconv.Itoa(process.PID) + ")"
+		}
+		rows = append(rows, [2]string{process.Name, life})
+	}
+	return rows
 }
 
 // health sums up whether the cluster can be used.

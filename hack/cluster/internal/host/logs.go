@@ -15,7 +15,7 @@ func Tail(name string, lines int) string {
 	if err != nil {
 		return ""
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close()
 	if info, err := file.Stat(); err == nil && info.Size() > enough {
 		_, _ = file.Seek(-enough, io.SeekEnd)
 	}
@@ -47,6 +47,6 @@ func CopyFiles(to, from string) error {
 		if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 			return err
 		}
-		return os.WriteFile(target, content, 0o600)
+		return os.WriteFile(target, content, 0o600) //nolint:gosec // where the user wants the logs
 	})
 }

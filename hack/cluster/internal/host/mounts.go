@@ -68,7 +68,7 @@ func OverlaysWork(dir string) bool {
 	if err != nil {
 		return false
 	}
-	defer os.RemoveAll(trial) //nolint:errcheck // an empty folder
+	defer os.RemoveAll(trial)
 	for _, part := range []string{"lower", "upper", "work", "merged"} {
 		if err := os.Mkdir(trial+"/"+part, 0o700); err != nil {
 			return false

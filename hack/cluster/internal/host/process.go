@@ -43,7 +43,7 @@ func Start(s Spec, ended func(Process, error)) (Process, error) {
 	if err != nil {
 		return Process{}, fmt.Errorf("opening the log of %s: %w", s.Name, err)
 	}
-	defer log.Close() //nolint:errcheck // the process has its own copy
+	defer log.Close()
 	program, args := s.Path, s.Args
 	if s.Namespace != "" {
 		program, args = Find("nsenter"), enter(s.Namespace, s.Path, s.Args)

@@ -139,7 +139,7 @@ func writeLayer(out io.Writer, s Spec) error {
 
 // folders lists every folder of the image, outer ones first.
 func (s Spec) folders() []string {
-	var dirs []string
+	dirs := make([]string, 0, len(s.Writable)+len(s.Files))
 	for _, place := range s.Writable {
 		dirs = append(dirs, ancestors(place)...)
 	}
@@ -164,7 +164,7 @@ func addFile(archive *tar.Writer, f File) error {
 	if err != nil {
 		return fmt.Errorf("reading a file for the image: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
 		return fmt.Errorf("reading a file for the image: %w", err)
