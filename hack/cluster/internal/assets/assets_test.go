@@ -222,3 +222,15 @@ func TestFollowTellsPackagesFromComplaints(t *testing.T) {
 		t.Errorf("complaints %v", err)
 	}
 }
+
+func TestGistIsTheInnermostReason(t *testing.T) {
+	for complaint, want := range map[string]string{
+		"go: downloading x v1\nGet \"https://x\": dial tcp: connection refused\nexit status 2\n": "connection refused",
+		"no such version": "no such version",
+		"":                "",
+	} {
+		if got := gist(complaint); got != want {
+			t.Errorf("gist(%q) = %q, want %q", complaint, got, want)
+		}
+	}
+}

@@ -38,7 +38,7 @@ func (p *Provider) Ensure(ctx context.Context, set Set) error {
 		p.log.Printf("nothing to build: %s", p.inventory(set))
 		return nil
 	}
-	unlock, err := p.lock()
+	unlock, err := p.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (p *Provider) inventory(set Set) string {
 
 // lock keeps a second run from building the same. The kernel drops the lock
 // with the process, whichever way that ends.
-func (p *Provider) lock() (unlock func(), err error) {
+func (p *Provider) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(p.catalog.cache, 0o750); err != nil {
 		return nil, fmt.Errorf("making the cache folder: %w", err)
 	}
@@ -75,17 +75,28 @@ func (p *Provider) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock: %w", err)
 	}
-	fd := int(file.Fd())
-	if err := syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
-		p.log.Printf("waiting for another run that is building into %s", p.catalog.cache)
-		err = syscall.Flock(fd, syscall.LOCK_EX)
-		if err != nil {
-			return nil, fmt.Errorf("waiting for the lock: %w", err)
-		}
-	} else if err != nil {
-		return nil, fmt.Errorf("taking the lock: %w", err)
+	if err := p.hold(ctx, file); err != nil {
+		return nil, errors.Join(fmt.Errorf("taking the lock: %w", err), file.Close())
 	}
 	return func() { _ = file.Close() }, nil
+}
+
+// hold takes the lock as soon as nobody else has it. It asks again and again,
+// since a call that waits could not be interrupted.
+func (p *Provider) hold(ctx context.Context, file *os.File) error {
+	const pace = 200 * time.Millisecond
+	for told := false; ; told = true {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		if !told {
+			p.log.Printf("waiting for another run that is building into %s", p.catalog.cache)
+		}
+		if p.clock.Sleep(ctx, pace) != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // buildAll builds the missing binaries one after the other; the go command
@@ -96,7 +107,7 @@ func (p *Provider) buildAll(ctx context.Context, missing []Binary) error {
 		return err
 	}
 	if work.biggest() {
-		p.log.Printf("building %d binaries from source; the first time takes about %s on this machine",
+		p.log.Printf("building %d binaries from source, this once: %s on this machine",
 			len(missing), progress.About(work.estimate.Left(0)))
 	}
 	for i, b := range missing {
@@ -117,7 +128,10 @@ func (p *Provider) buildOne(ctx context.Context, b Binary, work *workload) error
 	defer stop()
 	unfinished := b.path + ".unfinished"
 	if err := p.builder.build(ctx, b, unfinished, work.began); err != nil {
-		return errors.Join(ctx.Err(), err)
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("%w; the next run goes on from here", cause)
+		}
+		return err
 	}
 	work.linked()
 	if err := os.Rename(unfinished, b.path); err != nil {

@@ -17,7 +17,7 @@ const setupEnvtestModule = "sigs.k8s.io/controller-runtime/tools/setup-envtest@v
 
 // prebuiltPatience is how long prebuilt binaries may take to arrive; building
 // them takes minutes, so it is worth a little.
-const prebuiltPatience = 45 * time.Second
+const prebuiltPatience = 90 * time.Second
 
 // fetcher gets the prebuilt binaries of a Kubernetes version and returns the
 // folder they are in.
@@ -99,12 +99,10 @@ func setupEnvtest(ctx context.Context, version, into string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// gist cuts a tool's complaint down to what fits on one line.
+// gist cuts a tool's complaint down to its innermost reason: what stands last on
+// its last line, but for the exit status that "go run" adds.
 func gist(complaint string) string {
-	const enough = 120
-	line, _, _ := strings.Cut(strings.TrimSpace(complaint), "\n")
-	if len(line) > enough {
-		line = line[:enough] + "…"
-	}
-	return line
+	complaint, _, _ = strings.Cut(complaint, "\nexit status")
+	line := lastLines(complaint, 1)
+	return strings.TrimSpace(line[strings.LastIndexByte(line, ':')+1:])
 }

@@ -15,7 +15,7 @@ const (
 	linkSize = 1 << 20
 	// compileRate is how many bytes of source one core compiles in a second, until this
 	// machine has shown its own rate.
-	compileRate = 65_000
+	compileRate = 100_000
 	// usefulCores is how many cores a build of this shape keeps busy.
 	usefulCores = 8
 )
@@ -110,6 +110,6 @@ func (w *workload) report(ctx context.Context, c clock.Clock, every time.Duratio
 func (w *workload) line() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.log.Printf("%s (%d of %d), %d %% of all done, about %s left",
+	w.log.Printf("%s (%d of %d), %d %% of all done, %s left",
 		w.current, w.n, w.of, w.estimate.Percent(), progress.About(w.estimate.Left(w.log.Elapsed()-w.start)))
 }

@@ -50,8 +50,8 @@ func About(d time.Duration) string {
 	case d < 10*time.Second:
 		return "a few seconds"
 	case d < 2*time.Minute:
-		return fmt.Sprintf("%.0f s", d.Round(10*time.Second).Seconds())
+		return fmt.Sprintf("about %.0f s", d.Round(10*time.Second).Seconds())
 	default:
-		return fmt.Sprintf("%.0f min", d.Round(time.Minute).Minutes())
+		return fmt.Sprintf("about %.0f min", d.Round(time.Minute).Minutes())
 	}
 }

@@ -42,8 +42,8 @@ func TestShort(t *testing.T) {
 func TestAbout(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		3 * time.Second:   "a few seconds",
-		84 * time.Second:  "80 s",
-		510 * time.Second: "9 min",
+		84 * time.Second:  "about 80 s",
+		510 * time.Second: "about 9 min",
 	} {
 		if got := About(d); got != want {
 			t.Errorf("About(%v) = %q, want %q", d, got, want)
