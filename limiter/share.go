@@ -22,8 +22,8 @@ func (l Limit) part(s Share) Limit {
 	}
 	part := Limit{Requests: split(l.Requests, s), Window: l.Window}
 	if l.Requests < int64(s.Of) {
-		longer := time.Duration((l.Window.Milliseconds()*int64(s.Of) + l.Requests - 1) / l.Requests)
-		part.Requests, part.Window = 1, min(longer*time.Millisecond, MaxWindow)
+		longer := (l.Window.Milliseconds()*int64(s.Of) + l.Requests - 1) / l.Requests
+		part.Requests, part.Window = 1, min(time.Duration(longer)*time.Millisecond, MaxWindow)
 	}
 	if l.Burst > 0 {
 		part.Burst = max(1, split(l.Burst, s))

@@ -60,16 +60,22 @@ func (r *Rule) Validate() error {
 
 func (r *Rule) validateLimit(l Limit) error {
 	switch {
+	case r.Algorithm == SlidingWindowLog && l.Requests > MaxLogRequests:
+		return fmt.Errorf("%w: SlidingWindowLog takes at most %d requests", ErrRule, MaxLogRequests)
+	case l.Burst != 0 && r.Algorithm != TokenBucket:
+		return fmt.Errorf("%w: burst has a meaning only with TokenBucket", ErrRule)
+	}
+	return l.validate()
+}
+
+func (l Limit) validate() error {
+	switch {
 	case l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Millisecond != 0:
 		return fmt.Errorf("%w: window %s is not a whole number of milliseconds from %s to %s", ErrRule, l.Window, MinWindow, MaxWindow)
 	case l.Requests < 0 || l.Requests > MaxRequests:
 		return fmt.Errorf("%w: requests %d is not in 0…%d", ErrRule, l.Requests, MaxRequests)
 	case l.Requests > l.Window.Microseconds():
 		return fmt.Errorf("%w: more than one request a microsecond", ErrRule)
-	case r.Algorithm == SlidingWindowLog && l.Requests > MaxLogRequests:
-		return fmt.Errorf("%w: SlidingWindowLog takes at most %d requests", ErrRule, MaxLogRequests)
-	case l.Burst != 0 && r.Algorithm != TokenBucket:
-		return fmt.Errorf("%w: burst has a meaning only with TokenBucket", ErrRule)
 	case l.Burst < 0 || l.Burst > MaxRequests:
 		return fmt.Errorf("%w: burst %d is not in 1…%d", ErrRule, l.Burst, MaxRequests)
 	case l.Requests > 0 && l.Capacity()/l.Requests+1 > maxDrain/l.Window.Microseconds():

@@ -1,6 +1,6 @@
 package memory
 
-import "sort"
+import "slices"
 
 // tickOf is the resolution of a log: a window has at most 2^31 ticks, so that an entry takes four bytes.
 // Windows up to 35 minutes are kept to the microsecond, the longest to 1.25 ms.
@@ -22,7 +22,7 @@ func (l *slidingLog) advance(now int64, t terms) {
 		l.now = max(now, l.stamps[n-1]*l.tick)
 	}
 	oldest := l.now/l.tick - l.span()
-	first := sort.Search(len(l.stamps), func(i int) bool { return l.stamps[i] > oldest })
+	first, _ := slices.BinarySearch(l.stamps, oldest+1)
 	l.stamps = append(l.stamps[:0], l.stamps[first:]...)
 }
 

@@ -120,7 +120,7 @@ func (s *Store) touch(checks []limiter.Check) []touched {
 		c := &checks[i]
 		for j, l := range c.Rule.Limits {
 			key := string(c.CounterKey(nil, j))
-			order := int(maphash.String(s.seed, key) % shards) //nolint:gosec // below 64
+			order := int(maphash.String(s.seed, key) % shards)
 			list = append(list, touched{
 				check: c, index: i, limit: l.Requests, terms: termsOf(c.Rule, l),
 				key: key, shard: &s.shards[order], order: order,

@@ -8,14 +8,13 @@ const (
 	maxCount = 1<<31 - 1
 )
 
-// windowStart returns the index of the window that holds now, and its start: windows are aligned to the epoch, whole weeks to Monday.
-func windowStart(now, window int64) (index, start int64) {
+// windowStart returns when the window that holds now began: windows are aligned to the epoch, whole weeks to Monday.
+func windowStart(now, window int64) int64 {
 	var offset int64
 	if window%week == 0 {
 		offset = monday
 	}
-	index = (now - offset) / window
-	return index, index*window + offset
+	return (now-offset)/window*window + offset
 }
 
 // fixedWindow counts what each window of the clock admits.
@@ -27,7 +26,7 @@ type fixedWindow struct {
 func (w *fixedWindow) advance(now int64, t terms) {
 	w.terms = t
 	w.now = max(now, w.start)
-	if _, start := windowStart(w.now, t.window); start != w.start {
+	if start := windowStart(w.now, t.window); start != w.start {
 		w.start, w.count = start, 0
 	}
 }
@@ -59,7 +58,7 @@ type slidingCounter struct {
 func (w *slidingCounter) advance(now int64, t terms) {
 	w.terms = t
 	w.now = max(now, w.start)
-	_, start := windowStart(w.now, t.window)
+	start := windowStart(w.now, t.window)
 	if start == w.start {
 		return
 	}
