@@ -31,11 +31,17 @@ test: test-tools ## Run the unit and envtest suites, with the race detector; ins
 	@KUBEBUILDER_ASSETS="$$(go run ./hack/cluster assets --print-path)" \
 	  $(TOOL) gotestsum --format pkgname-and-test-fails --rerun-fails=0 -- -race -timeout 20m $(TESTARGS) ./...
 
+.PHONY: test-long
+test-long: test-tools ## Compare the limiter's stores with the reference models over 10,000 random schedules each (minutes).
+	go test -timeout 60m -run 'TestStore' ./limiter/memory ./limiter/redis -rapid.checks=2000
+
 ##@ Build
 
+COMMANDS ?= ./cmd/...
+
 .PHONY: build
-build: ## Build the binaries into bin/.
-	$(GO_BUILD) -o bin/ ./cmd/...
+build: ## Build the binaries into bin/; COMMANDS=./cmd/sluice-sidecar builds one.
+	$(GO_BUILD) -o bin/ $(COMMANDS)
 	@ln -sf sluice bin/kubectl-sluice
 
 .PHONY: shop

@@ -105,7 +105,7 @@ type State struct {
 	Remaining  int64         // units of cost 1 that would be admitted now
 	Current    int64         // units counted now, this request too if it was counted
 	ResetAfter time.Duration // until nothing would be counted if nobody called
-	RetryAfter time.Duration // until the same request would be admitted; 0 = now; Never = it can't be
+	RetryAfter time.Duration // after a refusal: until the same request would be admitted; Never = it can't be
 }
 
 // Never is the RetryAfter of a request that can never be admitted: its cost is above the capacity.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -50,9 +51,16 @@ func (r *Rule) Validate() error {
 	if r.CountRejected && (r.Algorithm == TokenBucket || r.Algorithm == LeakyBucket) {
 		return fmt.Errorf("%w: countRejected has no meaning with a bucket", ErrRule)
 	}
-	for _, l := range r.Limits {
+	return r.validateLimits()
+}
+
+func (r *Rule) validateLimits() error {
+	for i, l := range r.Limits {
 		if err := r.validateLimit(l); err != nil {
 			return err
+		}
+		if slices.ContainsFunc(r.Limits[:i], func(o Limit) bool { return o.Window == l.Window }) {
+			return fmt.Errorf("%w: two limits in a window of %s", ErrRule, l.Window)
 		}
 	}
 	return nil

@@ -56,9 +56,10 @@ func termsOf(r *limiter.Rule, l limiter.Limit) terms {
 	}
 }
 
-func (s standing) state(allowed bool, limit int64) limiter.State {
+// state is what the caller is told; a refused one also when to come back.
+func (s standing) state(fits, allowed bool, limit int64) limiter.State {
 	state := limiter.State{
-		Allowed: allowed, Limit: limit, Remaining: s.remaining, Current: s.current,
+		Allowed: fits, Limit: limit, Remaining: s.remaining, Current: s.current,
 		ResetAfter: micros(s.reset),
 	}
 	if !allowed {

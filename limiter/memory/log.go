@@ -19,7 +19,7 @@ func (l *slidingLog) advance(now int64, t terms) {
 	l.terms, l.tick = t, tickOf(t.window)
 	l.now = now
 	if n := len(l.stamps); n > 0 {
-		l.now = max(now, l.stamps[n-1]*l.tick)
+		l.now = max(now, (l.stamps[n-1]-1)*l.tick+1) // the earliest time that has this stamp
 	}
 	oldest := l.now/l.tick - l.span()
 	first, _ := slices.BinarySearch(l.stamps, oldest+1)

@@ -181,7 +181,7 @@ func settle(list []touched, results []limiter.Result, admitted bool) {
 			t.counter.add(t.check.Cost)
 		}
 		after := t.counter.standing(max(1, t.check.Cost))
-		r.Limits = append(r.Limits, after.state(t.fits, t.limit))
+		r.Limits = append(r.Limits, after.state(t.fits, r.Allowed, t.limit))
 		if t.fits && t.check.Cost > 0 && r.Allowed {
 			r.Delay = max(r.Delay, micros(before.delay))
 		}

@@ -41,7 +41,10 @@ func (w *fixedWindow) standing(cost int64) standing {
 	if w.count > 0 {
 		s.reset = rest
 	}
-	if cost <= w.terms.requests && w.terms.requests > 0 {
+	switch {
+	case w.fits(cost):
+		s.retry = 0
+	case cost <= w.terms.requests:
 		s.retry = rest
 	}
 	return s

@@ -5,6 +5,7 @@
 package model
 
 import (
+	"math"
 	"math/big"
 	"time"
 
@@ -21,22 +22,19 @@ type Counter struct {
 	queue     limiter.Queue
 	uses      []use    // windowed algorithms
 	capacity  int64    // token bucket: the last that was not 0
-	level     *big.Rat // buckets: units that have not drained
+	level     *big.Int // buckets: what has not drained, in units/window
 	at        int64    // of level
 }
 
 // New returns a counter of nothing.
-func New(a limiter.Algorithm) *Counter { return &Counter{algorithm: a, level: new(big.Rat)} }
+func New(a limiter.Algorithm) *Counter { return &Counter{algorithm: a, level: new(big.Int)} }
 
 // Edit puts new terms in force from now on. A token bucket keeps the used fraction, rounded up to a window's part of a unit.
 func (c *Counter) Edit(now int64, l limiter.Limit, q limiter.Queue) {
 	c.level, c.at = c.drained(now), now
 	from, to := c.capacity, l.Capacity()
 	if c.algorithm == limiter.TokenBucket && from > 0 && to > 0 && from != to {
-		window := big.NewRat(l.Window.Microseconds(), 1)
-		scaled := new(big.Rat).Mul(c.level, big.NewRat(to, from))
-		parts := ceil(scaled.Mul(scaled, window))
-		c.level = new(big.Rat).Quo(big.NewRat(parts, 1), window)
+		c.level = ceil(c.level.Mul(c.level, big.NewInt(to)), from)
 	}
 	if to > 0 {
 		c.capacity = to
@@ -49,16 +47,16 @@ func (c *Counter) Count(now int64) int64 {
 	window := c.limit.Window.Microseconds()
 	switch c.algorithm {
 	case limiter.TokenBucket, limiter.LeakyBucket:
-		return ceil(c.drained(now))
+		return ceil(c.drained(now), window).Int64()
 	case limiter.FixedWindow:
 		return c.sum(start(now, window), now+1)
 	case limiter.SlidingWindowLog:
-		return c.sum(now-window+1, now+1)
+		return c.sum(c.left(now)+1, math.MaxInt64)
 	default:
 		current := start(now, window)
-		previous := big.NewRat(c.sum(current-window, current), 1)
-		overlap := big.NewRat(current+window-now, window)
-		return ceil(previous.Mul(previous, overlap)) + c.sum(current, now+1)
+		previous := big.NewInt(c.sum(current-window, current))
+		overlap := big.NewInt(current + window - now)
+		return ceil(previous.Mul(previous, overlap), window).Int64() + c.sum(current, now+1)
 	}
 }
 
@@ -75,16 +73,28 @@ func (c *Counter) Fits(now, cost int64) bool {
 
 // Add counts units. A log takes at most as many entries as the limit, or as it holds; the newest stay.
 func (c *Counter) Add(now, units int64) {
-	if c.algorithm == limiter.TokenBucket || c.algorithm == limiter.LeakyBucket {
+	switch c.algorithm {
+	case limiter.TokenBucket, limiter.LeakyBucket:
 		c.level, c.at = c.drained(now), now
-		c.level.Add(c.level, big.NewRat(units, 1))
-		return
+		window := big.NewInt(c.limit.Window.Microseconds())
+		c.level.Add(c.level, window.Mul(window, big.NewInt(units)))
+	case limiter.SlidingWindowLog:
+		bound := max(c.limit.Requests, c.Count(now))
+		tick := c.tick()
+		c.uses = append(c.uses, use{(now + tick - 1) / tick * tick, units})
+		c.forget(c.Count(now)-bound, c.left(now))
+	default:
+		c.uses = append(c.uses, use{now, units})
 	}
-	bound := max(c.limit.Requests, c.Count(now))
-	c.uses = append(c.uses, use{now, units})
-	if c.algorithm == limiter.SlidingWindowLog {
-		c.forget(c.Count(now)-bound, now-c.limit.Window.Microseconds())
-	}
+}
+
+// tick is the resolution of a log: a window has at most 2^31.
+func (c *Counter) tick() int64 { return (c.limit.Window.Microseconds() + 1<<31 - 1) >> 31 }
+
+// left is the time at which entries of a log are a whole window old. Rounding only ever makes them stay longer.
+func (c *Counter) left(now int64) int64 {
+	tick := c.tick()
+	return now/tick*tick - (c.limit.Window.Microseconds()+tick-1)/tick*tick
 }
 
 // forget takes units away from the oldest uses that are later than a time.
@@ -111,18 +121,17 @@ func (c *Counter) Retry(now, cost int64) (time.Duration, bool) {
 	return time.Duration(first(func(d int64) bool { return c.Fits(now+d, cost) })) * time.Microsecond, true
 }
 
-func (c *Counter) drained(now int64) *big.Rat {
-	level := new(big.Rat).Set(c.level)
-	if c.limit.Window == 0 {
-		return level
-	}
-	level.Sub(level, new(big.Rat).Mul(big.NewRat(now-c.at, c.limit.Window.Microseconds()), big.NewRat(c.limit.Requests, 1)))
+func (c *Counter) drained(now int64) *big.Int {
+	level := big.NewInt(now - c.at)
+	level.Mul(level, big.NewInt(-c.limit.Requests))
+	level.Add(level, c.level)
 	if level.Sign() < 0 {
 		level.SetInt64(0)
 	}
 	return level
 }
 
+// sum counts the units of a span of time, no further than a counter counts.
 func (c *Counter) sum(from, before int64) int64 {
 	var n int64
 	for _, u := range c.uses {
@@ -130,7 +139,7 @@ func (c *Counter) sum(from, before int64) int64 {
 			n += u.units
 		}
 	}
-	return n
+	return min(n, limiter.MaxCost)
 }
 
 // start is when the window of a time began: windows are aligned to the epoch, whole weeks to Monday.
@@ -163,10 +172,10 @@ func first(holds func(d int64) bool) int64 {
 	return high
 }
 
-func ceil(r *big.Rat) int64 {
-	q, m := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
+func ceil(a *big.Int, b int64) *big.Int {
+	q, m := new(big.Int).DivMod(a, big.NewInt(b), new(big.Int))
 	if m.Sign() > 0 {
 		q.Add(q, big.NewInt(1))
 	}
-	return q.Int64()
+	return q
 }

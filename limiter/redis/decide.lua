@@ -176,7 +176,7 @@ function fixed.add(c, t, cost) c.count = min(c.count + cost, MAX_COUNT) end
 function fixed.standing(c, t, cost)
   local rest = c.start + t.window - c.now
   local retry = -1
-  if cost <= t.requests and t.requests > 0 then retry = rest end
+  if fixed.fits(c, t, cost) then retry = 0 elseif cost <= t.requests then retry = rest end
   return max(0, t.requests - c.count), c.count, c.count > 0 and rest or 0, retry, 0
 end
 
@@ -247,7 +247,7 @@ function log.advance(c, t)
     c.base, c.entries = high * 4294967296 + low, string.sub(c.value, 9)
   end
   local n = #c.entries / 4
-  if n > 0 then c.now = max(now, stamp(c, n) * c.tick) end
+  if n > 0 then c.now = max(now, (stamp(c, n) - 1) * c.tick + 1) end
   local oldest = floor(c.now / c.tick) - c.span
   local first, last = 1, n + 1
   while first < last do

@@ -74,13 +74,11 @@ func result(limits []limiter.Limit, n []int64) limiter.Result {
 			Allowed: f[0] == 1, Limit: limits[j].Requests,
 			Remaining: f[1], Current: f[2], ResetAfter: micros(f[3]),
 		}
-		if !s.Allowed {
-			s.RetryAfter = micros(f[4])
-		}
-		r.Limits[j] = s
 		if !r.Allowed {
+			s.RetryAfter = micros(f[4])
 			r.RetryAfter = max(r.RetryAfter, s.RetryAfter)
 		}
+		r.Limits[j] = s
 	}
 	return r
 }

@@ -8,11 +8,13 @@ import (
 	"github.com/sluice-dev/sluice/limiter"
 )
 
-// testBoundary: with 100 a minute, 100 requests in second 59 and 100 in second 61 are 100 for a sliding window, and
-// 200 for a fixed one.
+// testBoundary: with 100 a minute, 100 requests in second 59 and 100 in second 61 are exactly 100 for a sliding window,
+// one more for the counter, which takes the first hundred as spread over the minute, and 200 for a fixed window.
 func testBoundary(t *testing.T, newHarness func(*testing.T, int64) Harness) {
 	t.Helper()
-	for a, want := range map[limiter.Algorithm]int{limiter.SlidingWindowLog: 100, limiter.FixedWindow: 200} {
+	for a, want := range map[limiter.Algorithm]int{
+		limiter.SlidingWindowLog: 100, limiter.SlidingWindowCounter: 101, limiter.FixedWindow: 200,
+	} {
 		h := newHarness(t, epoch)
 		rule := &limiter.Rule{
 			Scope: "ns/p/r/t", Namespace: "ns", Algorithm: a, Mode: limiter.Central,

@@ -36,15 +36,15 @@ func Run(t *testing.T, newHarness func(t *testing.T, now int64) Harness) {
 			rapid.Check(t, func(rt *rapid.T) { schedule(rt, h, a) })
 		})
 	}
-	t.Run("boundary", func(t *testing.T) {
+	t.Run("100 a minute admits 100 of those in second 59 and second 61", func(t *testing.T) {
 		t.Parallel()
 		testBoundary(t, newHarness)
 	})
-	t.Run("shadow", func(t *testing.T) {
+	t.Run("an exhausted shadow rule withholds nothing", func(t *testing.T) {
 		t.Parallel()
 		testShadow(t, newHarness(t, epoch))
 	})
-	t.Run("all or nothing", func(t *testing.T) {
+	t.Run("what one rule refuses costs nothing in another", func(t *testing.T) {
 		t.Parallel()
 		testAllOrNothing(t, newHarness(t, epoch))
 	})
@@ -53,47 +53,110 @@ func Run(t *testing.T, newHarness func(t *testing.T, now int64) Harness) {
 // epoch is a Tuesday noon, in microseconds.
 const epoch = int64(1_796_126_400_000_000)
 
-// schedule is one property: whatever is asked and edited in whatever order, store and model say the same.
+// side is one rule of a schedule and what the model has counted for it.
+type side struct {
+	rule     *limiter.Rule
+	counters []*model.Counter
+}
+
+// plan is one schedule on its way.
+type plan struct {
+	h     Harness
+	now   int64
+	sides []*side
+}
+
+// schedule is one property: whatever is asked and edited in whatever order, store and model say the same, and a caller
+// that is refused is told exactly how long to wait.
 func schedule(rt *rapid.T, h Harness, a limiter.Algorithm) {
 	h.Reset()
-	now := epoch + rapid.Int64Range(0, 1e9).Draw(rt, "start")
-	rule := drawRule(rt, a)
-	counters := make([]*model.Counter, len(rule.Limits))
-	for i := range counters {
-		counters[i] = model.New(a)
-		counters[i].Edit(now, rule.Limits[i], rule.Queue)
+	p := &plan{h: h, now: epoch + rapid.Int64Range(0, 1e9).Draw(rt, "start")}
+	for i := range rapid.SampledFrom([]int{1, 1, 2}).Draw(rt, "rules") {
+		s := &side{rule: drawRule(rt, a)}
+		s.rule.Scope = fmt.Sprintf("ns/p/r%d/t", i)
+		s.rule.Shadow = i > 0 && rapid.Bool().Draw(rt, "shadow")
+		for range s.rule.Limits {
+			s.counters = append(s.counters, model.New(a))
+		}
+		p.sides = append(p.sides, s)
 	}
-	for step := range rapid.IntRange(1, 25).Draw(rt, "steps") {
-		now += drawPause(rt, rule)
-		h.Set(now)
-		if step > 0 && rapid.IntRange(0, 9).Draw(rt, "edit") == 0 {
-			rule = edited(rt, rule)
+	for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+		p.now += drawPause(rt, p.sides[0].rule)
+		for _, s := range p.sides {
+			if rapid.IntRange(0, 9).Draw(rt, "edit") == 0 {
+				s.rule = edited(rt, s.rule)
+			}
 		}
-		cost := rapid.SampledFrom([]int64{1, 1, 1, 1, 0, 2, 3, 7, 60}).Draw(rt, "cost")
-		check := limiter.Check{Rule: rule, Key: "k", Cost: cost}
-		got, err := h.Store.Decide(context.Background(), []limiter.Check{check})
-		if err != nil {
-			rt.Fatalf("decide: %v", err)
-		}
-		want := expect(counters, rule, now, cost)
-		if g, w := fmt.Sprintf("%+v", got[0]), fmt.Sprintf("%+v", want); g != w {
-			rt.Fatalf("step %d, cost %d, %+v\n got %s\nwant %s", step, cost, *rule, g, w)
+		checks := p.checks(rt)
+		results := p.ask(rt, checks)
+		if wait, known := refusal(checks, results); known && rapid.Bool().Draw(rt, "wait") {
+			p.await(rt, checks, wait)
 		}
 	}
 }
 
+func (p *plan) checks(rt *rapid.T) []limiter.Check {
+	checks := make([]limiter.Check, len(p.sides))
+	for i, s := range p.sides {
+		checks[i] = limiter.Check{Rule: s.rule, Key: "k", Cost: drawCost(rt, s.rule)}
+	}
+	return checks
+}
+
+// ask puts a request to the store and to the model.
+func (p *plan) ask(rt *rapid.T, checks []limiter.Check) []limiter.Result {
+	p.h.Set(p.now)
+	got, err := p.h.Store.Decide(context.Background(), checks)
+	if err != nil {
+		rt.Fatalf("decide: %v", err)
+	}
+	for i, want := range p.expect(checks) {
+		if g, w := fmt.Sprintf("%+v", got[i]), fmt.Sprintf("%+v", want); g != w {
+			rt.Fatalf("rule %d, cost %d, %+v\n got %s\nwant %s", i, checks[i].Cost, *checks[i].Rule, g, w)
+		}
+	}
+	return got
+}
+
+// refusal is how long a refused request has to wait; false if it was not refused, or is for ever.
+func refusal(checks []limiter.Check, results []limiter.Result) (time.Duration, bool) {
+	var wait time.Duration
+	for i, r := range results {
+		if !checks[i].Rule.Shadow && !r.Allowed {
+			wait = max(wait, r.RetryAfter)
+		}
+	}
+	return wait, wait > 0 && wait != limiter.Never
+}
+
+// await asks again one tick early, where that counts nothing, and then in time.
+func (p *plan) await(rt *rapid.T, checks []limiter.Check, wait time.Duration) {
+	asked := p.now
+	early := true
+	for _, c := range checks {
+		early = early && !c.Rule.CountRejected && !c.Rule.Shadow
+	}
+	if early {
+		p.now = asked + wait.Microseconds() - 1
+		if _, refused := refusal(checks, p.ask(rt, checks)); !refused {
+			rt.Fatalf("admitted 1µs before retry-after %s had passed", wait)
+		}
+	}
+	p.now = asked + wait.Microseconds()
+	if again, refused := refusal(checks, p.ask(rt, checks)); refused {
+		rt.Fatalf("refused after retry-after %s, for another %s", wait, again)
+	}
+}
+
 func drawRule(rt *rapid.T, a limiter.Algorithm) *limiter.Rule {
-	r := &limiter.Rule{Scope: "ns/p/r/t", Namespace: "ns", Algorithm: a, Mode: limiter.Central}
+	r := &limiter.Rule{Namespace: "ns", Algorithm: a, Mode: limiter.Central}
 	windows := 1
 	if a != limiter.LeakyBucket {
-		windows = rapid.IntRange(1, 2).Draw(rt, "windows")
+		windows = rapid.IntRange(1, 3).Draw(rt, "windows")
 	}
+	unit := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, 7 * 24 * time.Hour}).Draw(rt, "unit")
 	for i := range windows {
-		unit := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, 7 * 24 * time.Hour}).Draw(rt, "unit")
-		if a == limiter.SlidingWindowLog {
-			unit = min(unit, time.Minute) // longer windows have coarser ticks, which the model does not know
-		}
-		r.Limits = append(r.Limits, limiter.Limit{Window: unit * time.Duration(1+2*i+rapid.IntRange(0, 1).Draw(rt, "n"))})
+		r.Limits = append(r.Limits, limiter.Limit{Window: unit * time.Duration(1+i)})
 	}
 	if a == limiter.LeakyBucket {
 		r.Queue = limiter.Queue{
@@ -112,14 +175,41 @@ func edited(rt *rapid.T, r *limiter.Rule) *limiter.Rule {
 	n := *r
 	n.Limits = make([]limiter.Limit, len(r.Limits))
 	for i, l := range r.Limits {
-		l.Requests = rapid.SampledFrom([]int64{0, 1, 2, 3, 7, 10, 50, 999}).Draw(rt, "requests")
-		l.Burst = 0
+		l.Requests, l.Burst = rapid.OneOf(
+			rapid.SampledFrom([]int64{0, 1, 2, 3, 7, 10, 50, 999}),
+			rapid.Int64Range(1, largest(r.Algorithm, l.Window)),
+		).Draw(rt, "requests"), 0
 		if r.Algorithm == limiter.TokenBucket && l.Requests > 0 {
-			l.Burst = rapid.SampledFrom([]int64{0, 1, 5, 13, 1000}).Draw(rt, "burst")
+			l.Burst = rapid.OneOf(
+				rapid.SampledFrom([]int64{0, 1, 5, 13, 1000}),
+				rapid.Int64Range(1, min(limiter.MaxRequests, l.Requests*1000)),
+			).Draw(rt, "burst")
 		}
 		n.Limits[i] = l
 	}
+	if err := n.Validate(); err != nil {
+		rt.Fatalf("drew an invalid rule: %v", err)
+	}
 	return &n
+}
+
+// largest is the most requests of a window; of a log, the most that is quick to test.
+func largest(a limiter.Algorithm, window time.Duration) int64 {
+	if a == limiter.SlidingWindowLog {
+		return 1000
+	}
+	return min(limiter.MaxRequests, window.Microseconds())
+}
+
+func drawCost(rt *rapid.T, r *limiter.Rule) int64 {
+	if r.Algorithm == limiter.LeakyBucket {
+		return rapid.SampledFrom([]int64{1, 1, 1, 0, 2, 5}).Draw(rt, "cost")
+	}
+	capacity := r.Limits[0].Capacity()
+	return rapid.OneOf(
+		rapid.SampledFrom([]int64{1, 1, 1, 1, 0, 2, 3, 7, 60}),
+		rapid.SampledFrom([]int64{capacity, capacity/2 + 1, capacity/3 + 1, min(capacity+1, limiter.MaxCost)}),
+	).Draw(rt, "cost")
 }
 
 func drawPause(rt *rapid.T, r *limiter.Rule) int64 {
@@ -132,33 +222,52 @@ func drawPause(rt *rapid.T, r *limiter.Rule) int64 {
 	).Draw(rt, "pause")
 }
 
-// expect is the decision as the model has it.
-func expect(counters []*model.Counter, r *limiter.Rule, now, cost int64) limiter.Result {
-	asked := max(1, cost)
-	want := limiter.Result{Allowed: true, Source: limiter.FromStore}
-	fits := make([]bool, len(counters))
-	for i, c := range counters {
-		c.Edit(now, r.Limits[i], r.Queue)
-		fits[i] = c.Fits(now, asked)
-		want.Allowed = want.Allowed && fits[i]
+// expect is the decision as the model has it: a request is charged where every rule that is not a shadow admits it.
+func (p *plan) expect(checks []limiter.Check) []limiter.Result {
+	results := make([]limiter.Result, len(checks))
+	fits := make([][]bool, len(checks))
+	admitted := true
+	for i, s := range p.sides {
+		results[i] = limiter.Result{Allowed: true, Source: limiter.FromStore}
+		for j, c := range s.counters {
+			c.Edit(p.now, s.rule.Limits[j], s.rule.Queue)
+			fits[i] = append(fits[i], c.Fits(p.now, max(1, checks[i].Cost)))
+			results[i].Allowed = results[i].Allowed && fits[i][j]
+		}
+		admitted = admitted && (results[i].Allowed || s.rule.Shadow)
 	}
-	for i, c := range counters {
-		if r.Algorithm == limiter.LeakyBucket && want.Allowed && cost > 0 {
-			want.Delay = time.Duration(c.Reset(now)) * time.Microsecond
-		}
-		charged := want.Allowed || (r.CountRejected && asked <= r.Limits[i].Capacity())
-		if charged && cost > 0 {
-			c.Add(now, cost)
-		}
-		want.Limits = append(want.Limits, stateOf(c, r, i, now, asked, fits[i]))
-		if !want.Allowed {
-			want.RetryAfter = max(want.RetryAfter, want.Limits[i].RetryAfter)
-		}
+	for i, s := range p.sides {
+		s.settle(&results[i], p.now, checks[i].Cost, fits[i], admitted)
 	}
-	return want
+	return results
 }
 
-func stateOf(c *model.Counter, r *limiter.Rule, i int, now, asked int64, fits bool) limiter.State {
+func (s *side) settle(r *limiter.Result, now, cost int64, fits []bool, admitted bool) {
+	asked := max(1, cost)
+	for j, c := range s.counters {
+		limit := s.rule.Limits[j]
+		if s.rule.Algorithm == limiter.LeakyBucket && r.Allowed && cost > 0 {
+			r.Delay = time.Duration(c.Reset(now)) * time.Microsecond
+		}
+		if cost > 0 && s.charges(limit, cost, r.Allowed, admitted) {
+			c.Add(now, cost)
+		}
+		r.Limits = append(r.Limits, stateOf(c, s.rule, j, now, asked, fits[j], r.Allowed))
+		if !r.Allowed {
+			r.RetryAfter = max(r.RetryAfter, r.Limits[j].RetryAfter)
+		}
+	}
+}
+
+// charges: a request that can never be admitted is not counted as an attempt.
+func (s *side) charges(l limiter.Limit, cost int64, allowed, admitted bool) bool {
+	if allowed {
+		return admitted || s.rule.Shadow
+	}
+	return s.rule.CountRejected && cost <= l.Capacity()
+}
+
+func stateOf(c *model.Counter, r *limiter.Rule, i int, now, asked int64, fits, allowed bool) limiter.State {
 	l := r.Limits[i]
 	s := limiter.State{Allowed: fits, Limit: l.Requests, Current: c.Count(now)}
 	switch {
@@ -170,7 +279,7 @@ func stateOf(c *model.Counter, r *limiter.Rule, i int, now, asked int64, fits bo
 		s.Remaining = max(0, l.Capacity()-s.Current)
 		s.ResetAfter = time.Duration(c.Reset(now)) * time.Microsecond
 	}
-	if !fits {
+	if !allowed {
 		s.RetryAfter = limiter.Never
 		if d, ok := c.Retry(now, asked); ok {
 			s.RetryAfter = d
