@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -119,9 +120,25 @@ func (k Kind) result() *cel.Type {
 	}
 }
 
+// fields is what can be asked of each variable, for whoever misspelled one.
+var fields = map[string]string{
+	"request":  "method, path, host, headers, query, size",
+	"source":   "address",
+	"identity": "authenticated, invalid, id, key, claims, tier",
+	"decision": "limit, remaining, currentCount, retryAfter, policy, rule, tier, in bodies only",
+}
+
 func firstIssue(issues *cel.Issues) *Error {
-	for _, found := range issues.Errors() {
-		return &Error{Line: found.Location.Line(), Column: found.Location.Column() + 1, Message: found.Message}
+	if all := issues.Errors(); len(all) > 0 {
+		found := all[0]
+		message := found.Message
+		// The variables are qualified names, so CEL blames the whole variable for a field that it lacks.
+		for name, has := range fields {
+			if strings.HasPrefix(message, "undeclared reference to '"+name+"'") {
+				message = fmt.Sprintf("%s has no such field here; its fields are %s", name, has)
+			}
+		}
+		return &Error{Line: found.Location.Line(), Column: found.Location.Column() + 1, Message: message}
 	}
 	return &Error{Line: 1, Column: 1, Message: issues.Err().Error()}
 }
