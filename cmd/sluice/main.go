@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if filepath.Base(args[0]) == "kubectl-sluice" {
 		name = "kubectl sluice"
 	}
-	root := newRoot(name)
+	root := newRoot(name) //nolint:contextcheck // cobra hands the context to the commands
 	root.SetArgs(args[1:])
 	root.SetIn(stdin)
 	root.SetOut(stdout)

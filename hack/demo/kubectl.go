@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"strings"
 )
@@ -21,12 +20,20 @@ func newKubectl(ctx context.Context, cluster string) (kubectl, error) {
 	return kubectl{program: filepath.Join(strings.TrimSpace(dir), "kubectl")}, nil
 }
 
-// get returns what a command prints.
+// kubectlError is what kubectl complained of.
+type kubectlError struct{ command, said string }
+
+func (e *kubectlError) Error() string { return "kubectl " + e.command + ": " + e.said }
+
+// get returns what a command prints. Its error is a *kubectlError.
 func (k kubectl) get(ctx context.Context, args ...string) (string, error) {
 	out, err := output(ctx, k.program, append([]string{"--kubeconfig", kubeconfig}, args...)...)
 	if err != nil {
-		_, said, _ := strings.Cut(err.Error(), "exit status ")
-		return "", fmt.Errorf("kubectl %s: %s", strings.Join(args, " "), said)
+		said := err.Error()
+		if _, after, found := strings.Cut(said, "exit status 1: "); found {
+			said = after
+		}
+		return "", &kubectlError{command: strings.Join(args, " "), said: said}
 	}
 	return out, nil
 }
