@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -18,7 +19,7 @@ const (
 
 // Observer hears what an operator of the process would count.
 type Observer interface {
-	// RoundTrip: the store was asked.
+	// RoundTrip: a batch of calls was sent to the store.
 	RoundTrip(store string)
 	// StoreError: it did not answer, for one of a few reasons: timeout, unreachable, refused, error.
 	StoreError(store, reason string)
@@ -63,7 +64,6 @@ func (b *Backend) Name() string { return b.name }
 
 func (b *Backend) decide(ctx context.Context, checks []Check) ([]Result, error) {
 	return b.breaker.Execute(func() ([]Result, error) {
-		b.observer.RoundTrip(b.name)
 		results, err := b.store.Decide(ctx, checks)
 		if err != nil && ctx.Err() == nil {
 			b.observer.StoreError(b.name, reason(err))
@@ -73,11 +73,27 @@ func (b *Backend) decide(ctx context.Context, checks []Check) ([]Result, error) 
 }
 
 func reason(err error) string {
-	var timeout interface{ Timeout() bool }
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return "timeout"
+	case isA[*net.OpError](err):
+		return "unreachable"
+	case isA[interface {
+		error
+		RedisError()
+	}](err):
+		return "refused"
 	default:
 		return "error"
 	}
+}
+
+func isTimeout(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
+}
+
+func isA[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }

@@ -55,7 +55,7 @@ func (s *Stores) Backend(name string) (*limiter.Backend, error) {
 	if o := s.open[name]; o != nil && proto.Equal(o.described, described) {
 		return o.backend, nil
 	}
-	store, closer, err := openOne(described)
+	store, closer, err := s.openOne(described)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *Stores) drop(name string) {
 	}
 }
 
-func openOne(d *pushv1.Store) (limiter.Store, func() error, error) {
+func (s *Stores) openOne(d *pushv1.Store) (limiter.Store, func() error, error) {
 	if d.GetTopology() == pushv1.Store_TOPOLOGY_MEMORY {
 		return memory.New(memory.Options{}), func() error { return nil }, nil
 	}
@@ -103,6 +103,7 @@ func openOne(d *pushv1.Store) (limiter.Store, func() error, error) {
 	store := redis.Open(redis.Options{
 		Topology: topologies[d.GetTopology()], Addresses: d.GetAddresses(), MasterName: d.GetMasterName(),
 		Username: d.GetUsername(), Password: d.GetPassword(), TLS: secure, Timeout: d.GetTimeout().AsDuration(),
+		RoundTrip: func() { s.observer.RoundTrip(d.GetName()) },
 	})
 	return store, store.Close, nil
 }

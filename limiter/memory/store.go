@@ -93,7 +93,7 @@ func (s *Store) Decide(_ context.Context, checks []limiter.Check) ([]limiter.Res
 		t.fits = t.counter.fits(max(1, t.check.Cost))
 	}
 	results := make([]limiter.Result, len(checks))
-	verdicts(touched, results)
+	verdicts(touched, results, now)
 	for i := range checks {
 		admitted = admitted && (results[i].Allowed || checks[i].Rule.Shadow)
 	}
@@ -162,9 +162,9 @@ func (s *Store) load(sh *shard, key string, a limiter.Algorithm, now int64) coun
 }
 
 // verdicts tells for each check whether all its limits fit.
-func verdicts(list []touched, results []limiter.Result) {
+func verdicts(list []touched, results []limiter.Result, now int64) {
 	for i := range results {
-		results[i] = limiter.Result{Allowed: true, Source: limiter.FromStore}
+		results[i] = limiter.Result{Allowed: true, Source: limiter.FromStore, At: now}
 	}
 	for i := range list {
 		results[list[i].index].Allowed = results[list[i].index].Allowed && list[i].fits

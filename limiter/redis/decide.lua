@@ -1,11 +1,14 @@
--- Decides all checks of one request in one step.
+-- Decides a request for each of the callers that ask the same, one after the other, in one step; or takes back what
+-- one request was charged.
 --
 -- KEYS: one counter for each limit of each check, in order.
--- ARGV: number of checks, then for each check
---   algorithm letter, cost, shadow (0|1), countRejected (0|1), queue length, longest wait (µs), number of limits,
+-- ARGV: number of callers, or 0 to take back; number of checks; then for each check
+--   algorithm letter, cost, shadow (0|1), countRejected (0|1), queue length, longest wait (µs), what is taken back
+--   (LeakyBucket: the end of the backlog as it was left; else the time of the decision), number of limits,
 --   then for each limit: requests, capacity, window (µs).
--- Returns, flat, for each check: allowed (0|1), delay (µs), then for each limit:
---   fits (0|1), remaining, current, reset (µs), retry (µs; -1 = never).
+-- Returns, flat: the time (µs), then a row for each caller with, for each check: allowed (0|1), delay (µs), then for each
+--   limit: fits (0|1), remaining, current, reset (µs), retry (µs; -1 = never; 0 where allowed).
+--   A row that charges nothing stands for all callers after it.
 --
 -- Times are integers of microseconds since the epoch by this server's clock; no product exceeds 2^53.
 
@@ -18,8 +21,15 @@ local MAX_COUNT = 2147483647
 
 local function ceildiv(a, b) return floor((a + b - 1) / b) end
 
--- floor(a·b/c) and the remainder, for a < c ≤ 2^42: long division by 10 bits of b at a time.
+-- floor(a·b/c) and the remainder, for a < c ≤ 2^42: at once, or by long division by 10 bits of b at a time.
 local function muldiv(a, b, c)
+  local product = a * b
+  if product < 9007199254740992 then
+    local q = floor(product / c)
+    local rem = product - q * c
+    if rem < 0 then return q - 1, rem + c end
+    return q, rem
+  end
   local quotient, rest = 0, 0
   for shift = 4, 0, -1 do
     local digit = floor(b / 1024 ^ shift) % 1024
@@ -121,12 +131,30 @@ end
 
 function bucket.add(c, t, cost) c.level.whole = c.level.whole + cost end
 
-function bucket.standing(c, t, cost)
+function bucket.standing(c, t)
   local current = ceillevel(c.level)
-  if t.requests == 0 then return 0, current, 0, -1, 0 end
-  local retry = -1
-  if cost <= t.capacity then retry = untillevel(c.level, t.capacity - cost, t) end
-  return max(0, t.capacity - current), current, untillevel(c.level, 0, t), retry, 0
+  if t.requests == 0 then return 0, current, 0 end
+  return max(0, t.capacity - current), current, untillevel(c.level, 0, t)
+end
+
+function bucket.retry(c, t, cost)
+  if t.requests == 0 or cost > t.capacity then return -1 end
+  return untillevel(c.level, t.capacity - cost, t)
+end
+
+-- What has drained since might have drained other units, had this one not been there: only the rest is given back.
+function bucket.takeback(c, t, cost, at)
+  if c.edited or t.requests == 0 then return false end
+  local elapsed = max(0, now - at)
+  local windows = floor(elapsed / t.window)
+  if windows * t.requests >= cost then return false end
+  local units, rem = muldiv(elapsed % t.window, t.requests, t.window)
+  local back = cost - windows * t.requests - units - (rem > 0 and 1 or 0)
+  if back <= 0 then return false end
+  local v = c.level
+  v.whole = v.whole - back
+  if v.whole < 0 then v.whole, v.part = 0, 0 end
+  return true
 end
 
 function bucket.save(c, t)
@@ -146,10 +174,25 @@ leaky.add = bucket.add
 
 function leaky.standing(c, t)
   local current = ceillevel(c.level)
-  if t.requests == 0 then return 0, current, 0, -1, 0 end
-  local reset = untillevel(c.level, 0, t)
-  return max(0, t.queue + 1 - current), current, reset,
-    max(untillevel(c.level, t.queue, t), reset - t.maxwait, 0), reset
+  if t.requests == 0 then return 0, current, 0 end
+  return max(0, t.queue + 1 - current), current, untillevel(c.level, 0, t)
+end
+
+function leaky.retry(c, t)
+  if t.requests == 0 then return -1 end
+  return max(untillevel(c.level, t.queue, t), untillevel(c.level, 0, t) - t.maxwait, 0)
+end
+
+-- The caller departs when the backlog before it is gone.
+function leaky.delay(c, t) return untillevel(c.level, 0, t) end
+
+-- Only the last reservation can go without moving others; it is the last if the backlog ends when it did then.
+function leaky.takeback(c, t, cost, ending)
+  local v = c.level
+  if c.edited or t.requests == 0 or v.at + untillevel(v, 0, t) ~= ending then return false end
+  v.whole = v.whole - cost
+  if v.whole < 0 then v.whole, v.part = 0, 0 end
+  return true
 end
 
 leaky.save = bucket.save
@@ -173,11 +216,20 @@ function fixed.fits(c, t, cost) return c.count + cost <= t.requests end
 
 function fixed.add(c, t, cost) c.count = min(c.count + cost, MAX_COUNT) end
 
-function fixed.standing(c, t, cost)
+function fixed.standing(c, t)
   local rest = c.start + t.window - c.now
-  local retry = -1
-  if fixed.fits(c, t, cost) then retry = 0 elseif cost <= t.requests then retry = rest end
-  return max(0, t.requests - c.count), c.count, c.count > 0 and rest or 0, retry, 0
+  return max(0, t.requests - c.count), c.count, c.count > 0 and rest or 0
+end
+
+function fixed.retry(c, t, cost)
+  if fixed.fits(c, t, cost) then return 0 end
+  return cost <= t.requests and c.start + t.window - c.now or -1
+end
+
+function fixed.takeback(c, t, cost, at)
+  if windowstart(at, t.window) ~= c.start then return false end
+  c.count = max(0, c.count - cost)
+  return true
 end
 
 function fixed.save(c, t) return text(c.start, c.count), c.start + t.window - c.now end
@@ -217,18 +269,28 @@ local function counterends(c, t)
   return c.now
 end
 
-function counter.standing(c, t, cost)
+function counter.standing(c, t)
   local current = counted(c, t)
-  local retry = -1
-  if cost <= t.requests and t.requests > 0 then
-    local rest, room = c.start + t.window - c.now, t.requests - cost
-    if c.count <= room then
-      retry = max(0, rest - covered(room - c.count, c.previous, t.window))
-    else
-      retry = rest + t.window - covered(room, c.count, t.window)
-    end
+  return max(0, t.requests - current), current, max(0, counterends(c, t) - c.now)
+end
+
+function counter.retry(c, t, cost)
+  if cost > t.requests or t.requests == 0 then return -1 end
+  local rest, room = c.start + t.window - c.now, t.requests - cost
+  if c.count <= room then return max(0, rest - covered(room - c.count, c.previous, t.window)) end
+  return rest + t.window - covered(room, c.count, t.window)
+end
+
+function counter.takeback(c, t, cost, at)
+  local start = windowstart(at, t.window)
+  if start == c.start then
+    c.count = max(0, c.count - cost)
+  elseif start == c.start - t.window then
+    c.previous = max(0, c.previous - cost)
+  else
+    return false
   end
-  return max(0, t.requests - current), current, max(0, counterends(c, t) - c.now), retry, 0
+  return true
 end
 
 function counter.save(c, t) return text(c.start, c.count, c.previous), counterends(c, t) - c.now end
@@ -283,13 +345,26 @@ end
 
 local function leaves(c, i) return (stamp(c, i) + c.span) * c.tick - c.now end
 
-function log.standing(c, t, cost)
-  local retry = -1
-  if cost <= t.requests and t.requests > 0 then
-    local over = c.live + cost - t.requests
-    retry = over > 0 and leaves(c, over) or 0
-  end
-  return max(0, t.requests - c.live), c.live, c.live > 0 and leaves(c, c.live) or 0, retry, 0
+function log.standing(c, t)
+  return max(0, t.requests - c.live), c.live, c.live > 0 and leaves(c, c.live) or 0
+end
+
+function log.retry(c, t, cost)
+  if cost > t.requests or t.requests == 0 then return -1 end
+  local over = c.live + cost - t.requests
+  return over > 0 and leaves(c, over) or 0
+end
+
+-- Entries of one stamp are alike: as many go as were added then.
+function log.takeback(c, t, cost, at)
+  local wanted, last = ceildiv(at, c.tick), c.live
+  while last > 0 and stamp(c, last) > wanted do last = last - 1 end
+  local first = last
+  while first > 0 and last - first < cost and stamp(c, first) == wanted do first = first - 1 end
+  if first == last then return false end
+  c.entries = string.sub(c.entries, 1, first * 4) .. string.sub(c.entries, last * 4 + 1)
+  c.live = c.live - (last - first)
+  return true
 end
 
 function log.save(c)
@@ -299,7 +374,7 @@ end
 
 local algorithms = { t = bucket, l = leaky, f = fixed, s = log, c = counter }
 
-local position = 1
+local position = 0
 local function take()
   position = position + 1
   return tonumber(ARGV[position])
@@ -309,56 +384,96 @@ local function readcheck(first)
   local check = { algorithm = algorithms[ARGV[position + 1]], limits = {} }
   position = position + 1
   check.cost, check.shadow, check.rejected = take(), take() == 1, take() == 1
-  local queue, maxwait, limits = take(), take(), take()
-  for i = 1, limits do
+  local queue, maxwait = take(), take()
+  check.back = take()
+  for i = 1, take() do
     local t = { requests = take(), capacity = take(), window = take(), queue = queue, maxwait = maxwait }
-    check.limits[i] = { terms = t, key = KEYS[first + i], value = redis.call('GET', KEYS[first + i]) }
+    local c = { terms = t, key = KEYS[first + i], value = redis.call('GET', KEYS[first + i]) }
+    check.algorithm.advance(c, t)
+    check.limits[i] = c
   end
   return check
 end
 
-local checks, used, admitted = {}, 0, true
-for i = 1, tonumber(ARGV[1]) do
-  local check = readcheck(used)
-  used = used + #check.limits
-  check.allowed, check.capacity = true, MAX_COUNT
-  for _, c in ipairs(check.limits) do
-    check.algorithm.advance(c, c.terms)
-    c.fits = check.algorithm.fits(c, c.terms, max(1, check.cost))
-    check.allowed = check.allowed and c.fits
+local function readchecks()
+  local checks, used = {}, 0
+  for i = 1, take() do
+    checks[i] = readcheck(used)
+    used = used + #checks[i].limits
   end
-  if not check.allowed and not check.shadow then admitted = false end
-  checks[i] = check
+  return checks
 end
 
-local function charges(check, t)
-  if not check.allowed then return check.rejected and max(1, check.cost) <= t.capacity end
+-- Whether the request may pass, as far as rules that are no shadows have it.
+local function admit(checks)
+  local admitted = true
+  for _, check in ipairs(checks) do
+    check.allowed = true
+    for _, c in ipairs(check.limits) do
+      c.fits = check.algorithm.fits(c, c.terms, max(1, check.cost))
+      check.allowed = check.allowed and c.fits
+    end
+    admitted = admitted and (check.allowed or check.shadow)
+  end
+  return admitted
+end
+
+local function charges(check, t, admitted)
+  if check.cost == 0 then return false end
+  if not check.allowed then return check.rejected and check.cost <= t.capacity end
   return admitted or check.shadow
 end
 
-local function settle(check, c, reply)
-  local algorithm, t, asked = check.algorithm, c.terms, max(1, check.cost)
-  local _, _, _, _, delay = algorithm.standing(c, t, asked)
-  local charged = check.cost > 0 and charges(check, t)
-  if charged then algorithm.add(c, t, check.cost) end
-  if charged or c.edited then
-    local value, life = algorithm.save(c, t)
-    redis.call('SET', c.key, value, 'PX', max(1, ceildiv(life, 1000)))
+-- Charges a check and appends how it stands to the reply; tells whether anything was charged.
+local function settle(check, admitted, reply)
+  local algorithm, asked, changed = check.algorithm, max(1, check.cost), false
+  local head = #reply
+  reply[head + 1], reply[head + 2] = check.allowed and 1 or 0, 0
+  for _, c in ipairs(check.limits) do
+    local t = c.terms
+    if algorithm.delay and check.allowed and check.cost > 0 then reply[head + 2] = algorithm.delay(c, t) end
+    if charges(check, t, admitted) then
+      algorithm.add(c, t, check.cost)
+      c.changed, changed = true, true
+    end
+    local remaining, current, reset = algorithm.standing(c, t)
+    local n = #reply
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = c.fits and 1 or 0, remaining, current, reset
+    reply[n + 5] = check.allowed and 0 or algorithm.retry(c, t, asked)
   end
-  local remaining, current, reset, retry = algorithm.standing(c, t, asked)
-  reply[#reply + 1] = c.fits and 1 or 0
-  reply[#reply + 1] = remaining
-  reply[#reply + 1] = current
-  reply[#reply + 1] = reset
-  reply[#reply + 1] = retry
-  return (check.allowed and check.cost > 0) and delay or 0
+  return changed
 end
 
-local reply = {}
-for _, check in ipairs(checks) do
-  reply[#reply + 1] = check.allowed and 1 or 0
-  reply[#reply + 1] = 0
-  local place = #reply
-  for _, c in ipairs(check.limits) do reply[place] = max(reply[place], settle(check, c, reply)) end
+local function decide(checks, reply)
+  local admitted, changed = admit(checks), false
+  for _, check in ipairs(checks) do changed = settle(check, admitted, reply) or changed end
+  return changed
 end
+
+local function takeback(checks)
+  for _, check in ipairs(checks) do
+    for _, c in ipairs(check.limits) do
+      c.edited = check.algorithm.takeback(c, c.terms, check.cost, check.back)
+    end
+  end
+end
+
+local function save(checks)
+  for _, check in ipairs(checks) do
+    for _, c in ipairs(check.limits) do
+      if c.changed or c.edited then
+        local value, life = check.algorithm.save(c, c.terms)
+        redis.call('SET', c.key, value, 'PX', max(1, ceildiv(life, 1000)))
+      end
+    end
+  end
+end
+
+local callers = take()
+local checks, reply = readchecks(), { now }
+if callers == 0 then takeback(checks) end
+for _ = 1, callers do
+  if not decide(checks, reply) then break end
+end
+save(checks)
 return reply

@@ -3,7 +3,7 @@ package redis
 import (
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/sluice-dev/sluice/limiter"
 )
 
 // TestTime is the key from which a store made by WithTestTime reads the time, in microseconds.
@@ -19,6 +19,36 @@ func (s *Store) WithTestTime() *Store {
 	}
 	// The server's own time runs on, so that keys must not end by it.
 	source = strings.Replace(source, "max(1, ceildiv(life, 1000))", "3600000", 1)
-	s.script = redis.NewScript(source)
+	s.script = newScript(source)
 	return s
+}
+
+// Fold decides a request for n callers in one call.
+func (s *Store) Fold(checks []limiter.Check, n int) ([][]limiter.Result, error) {
+	c := &call{checks: checks, joined: n}
+	s.send([]*call{c})
+	if c.err != nil {
+		return nil, c.err
+	}
+	all := make([][]limiter.Result, n)
+	for i := range all {
+		var err error
+		if all[i], err = decode(checks, c.reply, c.place(i)); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// Waiting is how many callers wait for a batch that is on its way.
+func (s *Store) Waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, l := range s.lanes {
+		l.mu.Lock()
+		n += l.waiting
+		l.mu.Unlock()
+	}
+	return n
 }

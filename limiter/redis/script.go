@@ -5,7 +5,9 @@
 package redis
 
 import (
+	"crypto/sha1" //nolint:gosec // Redis names scripts so
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -20,45 +22,78 @@ var decideSource string
 var ErrReply = errors.New("unexpected reply of the script")
 
 const (
+	wordsPerCall   = 5
+	wordsPerCheck  = 8
+	wordsPerLimit  = 4
 	fieldsPerCheck = 2
 	fieldsPerLimit = 5
 	never          = -1
 )
 
-// encode lists the script's KEYS and ARGV.
-func encode(checks []limiter.Check) (keys []string, args []any) {
-	args = append(args, len(checks))
-	for i := range checks {
-		c := &checks[i]
-		r := c.Rule
-		args = append(args, letter(r.Algorithm), c.Cost, flag(r.Shadow), flag(r.CountRejected),
-			r.Queue.MaxLength, r.Queue.MaxWait.Microseconds(), len(r.Limits))
-		for j, l := range r.Limits {
-			keys = append(keys, string(c.CounterKey(nil, j)))
-			args = append(args, l.Requests, l.Capacity(), l.Window.Microseconds())
-		}
-	}
-	return keys, args
+// script is the source and the name by which a server that knows it runs it.
+type script struct{ source, sha string }
+
+func newScript(source string) script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // Redis names scripts so
+	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// decode turns the script's reply into one result a check.
-func decode(checks []limiter.Check, reply any) ([]limiter.Result, error) {
-	numbers, err := integers(reply)
-	if err != nil {
-		return nil, err
+// command lists the words of a call; whole sends the source, which makes the server know it.
+func (s script) command(c *call, whole bool) []any {
+	limits := 0
+	for i := range c.checks {
+		limits += len(c.checks[i].Rule.Limits)
 	}
+	words := make([]any, 0, wordsPerCall+wordsPerCheck*len(c.checks)+wordsPerLimit*limits)
+	if whole {
+		words = append(words, "eval", s.source, limits)
+	} else {
+		words = append(words, "evalsha", s.sha, limits)
+	}
+	for i := range c.checks {
+		words = appendKeys(words, &c.checks[i])
+	}
+	words = append(words, c.callers(), len(c.checks))
+	for i := range c.checks {
+		words = appendCheck(words, &c.checks[i], c.receipt(i))
+	}
+	return words
+}
+
+func appendKeys(words []any, c *limiter.Check) []any {
+	for j := range c.Rule.Limits {
+		words = append(words, c.CounterKey(nil, j))
+	}
+	return words
+}
+
+func appendCheck(words []any, c *limiter.Check, receipt int64) []any {
+	r := c.Rule
+	words = append(words, letter(r.Algorithm), c.Cost, flag(r.Shadow), flag(r.CountRejected),
+		r.Queue.MaxLength, r.Queue.MaxWait.Microseconds(), receipt, len(r.Limits))
+	for _, l := range r.Limits {
+		words = append(words, l.Requests, l.Capacity(), l.Window.Microseconds())
+	}
+	return words
+}
+
+// decode turns the row of a caller into one result a check.
+func decode(checks []limiter.Check, reply []int64, place int) ([]limiter.Result, error) {
+	width := 0
+	for i := range checks {
+		width += fieldsPerCheck + fieldsPerLimit*len(checks[i].Rule.Limits)
+	}
+	rows := (len(reply) - 1) / width
+	if rows < 1 || 1+rows*width != len(reply) {
+		return nil, fmt.Errorf("%w: %d numbers", ErrReply, len(reply))
+	}
+	at, row := reply[0], reply[1+width*min(place, rows-1):]
 	results := make([]limiter.Result, len(checks))
 	for i := range checks {
 		limits := checks[i].Rule.Limits
-		need := fieldsPerCheck + fieldsPerLimit*len(limits)
-		if len(numbers) < need {
-			return nil, fmt.Errorf("%w: too short", ErrReply)
-		}
-		results[i] = result(limits, numbers[:need])
-		numbers = numbers[need:]
-	}
-	if len(numbers) != 0 {
-		return nil, fmt.Errorf("%w: too long", ErrReply)
+		results[i] = result(limits, row)
+		results[i].At = at
+		row = row[fieldsPerCheck+fieldsPerLimit*len(limits):]
 	}
 	return results, nil
 }

@@ -3,7 +3,9 @@ package redis
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,8 +31,9 @@ type Options struct {
 	Username   string
 	Password   string
 	TLS        *tls.Config   // nil = plain
-	Timeout    time.Duration // of each call; 0 = 50ms
+	Timeout    time.Duration // of each call, waiting included; 0 = 50ms
 	PoolSize   int           // connections a server; 0 = 8
+	RoundTrip  func()        // hears of each batch that is sent; it may be nil
 }
 
 const (
@@ -41,9 +44,14 @@ const (
 
 // Store is a limiter.Store in Redis.
 type Store struct {
-	client  redis.UniversalClient
-	script  *redis.Script
-	timeout time.Duration
+	client    redis.UniversalClient
+	cluster   *redis.ClusterClient // nil = one server holds all keys
+	script    script
+	timeout   time.Duration
+	roundTrip func()
+
+	mu    sync.Mutex
+	lanes map[string]*lane // by server
 }
 
 // Open returns a Store. It does not connect yet: a server that can't be reached is an error of Decide.
@@ -54,31 +62,175 @@ func Open(o Options) *Store {
 	if o.PoolSize <= 0 {
 		o.PoolSize = defaultPoolSize
 	}
-	// A call that is sent again would count twice, so nothing is retried.
+	if o.RoundTrip == nil {
+		o.RoundTrip = func() {}
+	}
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: o.Addresses, MasterName: o.MasterName, IsClusterMode: o.Topology == Cluster,
+		Username: o.Username, Password: o.Password, TLSConfig: o.TLS,
+		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
+		ContextTimeoutEnabled: true, DialerRetries: 1,
+		MaxRetries: -1, MaxRedirects: 3, // of calls that were not executed: see evalsha
+		PoolSize: o.PoolSize, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
+		DisableIdentity: true,
+	})
+	cluster, _ := client.(*redis.ClusterClient)
 	return &Store{
-		client: redis.NewUniversalClient(&redis.UniversalOptions{
-			Addrs: o.Addresses, MasterName: o.MasterName, IsClusterMode: o.Topology == Cluster,
-			Username: o.Username, Password: o.Password, TLSConfig: o.TLS,
-			DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
-			ContextTimeoutEnabled: true, MaxRetries: -1, MaxRedirects: 3,
-			PoolSize: o.PoolSize, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
-			DisableIdentity: true,
-		}),
-		script:  redis.NewScript(decideSource),
-		timeout: o.Timeout,
+		client: client, cluster: cluster, script: newScript(decideSource),
+		timeout: o.Timeout, roundTrip: o.RoundTrip, lanes: map[string]*lane{},
 	}
 }
 
-// Decide implements limiter.Store in one round trip.
+// Decide implements limiter.Store. Whoever asks while a batch is on its way shares the next round trip, and callers that
+// ask the same share one call. In a Cluster, where checks lie on several servers, each is decided by itself; if one
+// refuses, the others' charges are given back.
 func (s *Store) Decide(ctx context.Context, checks []limiter.Check) ([]limiter.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	keys, args := encode(checks)
-	reply, err := s.script.Run(ctx, s.client, keys, args...).Result()
-	if err != nil {
-		return nil, fmt.Errorf("ask the store: %w", err)
+	if s.cluster != nil && len(checks) > 1 {
+		return s.decideApart(ctx, checks)
 	}
-	return decode(checks, reply)
+	t, err := s.ask(ctx, checks)
+	if err != nil {
+		return nil, err
+	}
+	return t.await(ctx)
+}
+
+// GiveBack implements limiter.Returner. It does not wait; what fails is not given back.
+func (s *Store) GiveBack(checks []limiter.Check, results []limiter.Result) {
+	for i, c := range checks {
+		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+		if l, err := s.lane(ctx, &checks[i]); err == nil {
+			back := &call{checks: checks[i : i+1], back: []int64{limiter.Receipt(&c, &results[i])}, done: make(chan struct{})}
+			_ = l.post(back) // see above
+		}
+		cancel()
+	}
+}
+
+// ticket is a caller's part in a call.
+type ticket struct {
+	lane   *lane
+	call   *call
+	number int
+}
+
+func (s *Store) ask(ctx context.Context, checks []limiter.Check) (ticket, error) {
+	l, err := s.lane(ctx, &checks[0])
+	if err != nil {
+		return ticket{}, err
+	}
+	c, number, err := l.join(checks)
+	return ticket{l, c, number}, err
+}
+
+// await returns the caller's own results. A caller that leaves before the call was sent is not counted.
+func (t ticket) await(ctx context.Context) ([]limiter.Result, error) {
+	select {
+	case <-t.call.done:
+		if t.call.err != nil {
+			return nil, t.call.err
+		}
+		return decode(t.call.checks, t.call.reply, t.call.place(t.number))
+	case <-ctx.Done():
+		t.lane.leave(t.call, t.number)
+		return nil, fmt.Errorf("ask the store: %w", context.Cause(ctx))
+	}
+}
+
+func (s *Store) decideApart(ctx context.Context, checks []limiter.Check) ([]limiter.Result, error) {
+	tickets := make([]ticket, len(checks))
+	results := make([]limiter.Result, len(checks))
+	refused := false
+	var failed error
+	for i := range checks {
+		var err error
+		if tickets[i], err = s.ask(ctx, checks[i:i+1]); err != nil {
+			failed = errors.Join(failed, err)
+		}
+	}
+	for i, t := range tickets {
+		if t.call == nil {
+			continue
+		}
+		own, err := t.await(ctx)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		results[i] = own[0]
+		refused = refused || (!own[0].Allowed && !checks[i].Rule.Shadow)
+	}
+	if refused || failed != nil {
+		limiter.GiveBack(s, checks, results, failed != nil)
+	}
+	return results, failed
+}
+
+// lane is where calls wait for the server that holds the counters of a check.
+func (s *Store) lane(ctx context.Context, c *limiter.Check) (*lane, error) {
+	var server string
+	if s.cluster != nil {
+		node, err := s.cluster.MasterForKey(ctx, string(c.CounterKey(nil, 0)))
+		if err != nil {
+			return nil, fmt.Errorf("find the server: %w", err)
+		}
+		server = node.Options().Addr
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lanes == nil {
+		return nil, ErrClosed
+	}
+	l := s.lanes[server]
+	if l == nil {
+		l = newLane(s.send)
+		s.lanes[server] = l
+	}
+	return l, nil
+}
+
+// evalsha is a call that is never sent twice after it might have been executed, since it would count twice; where a
+// server says that it did not execute it (MOVED, ASK), the client sends it to the right one.
+type evalsha struct{ *redis.Cmd }
+
+func (evalsha) NoRetry() bool { return true }
+
+// send makes one round trip, and another for those calls that found no script on the server.
+func (s *Store) send(batch []*call) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	s.exec(ctx, batch, false)
+	var missing []*call
+	for _, c := range batch {
+		if c.err != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+			missing = append(missing, c)
+		}
+	}
+	if len(missing) > 0 {
+		s.exec(ctx, missing, true)
+	}
+}
+
+// exec runs the calls in one pipeline; whole sends the script itself with each.
+func (s *Store) exec(ctx context.Context, calls []*call, whole bool) {
+	s.roundTrip()
+	pipe := s.client.Pipeline()
+	commands := make([]evalsha, len(calls))
+	for i, c := range calls {
+		commands[i] = evalsha{redis.NewCmd(ctx, s.script.command(c, whole)...)}
+		_ = pipe.Process(ctx, commands[i]) // it only queues
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, c := range calls {
+		c.reply, c.err = nil, nil
+		if reply, err := commands[i].Result(); err != nil {
+			c.err = fmt.Errorf("ask the store: %w", err)
+		} else {
+			c.reply, c.err = integers(reply)
+		}
+	}
 }
 
 // Ping tells whether the server answers and accepts the credentials.
@@ -91,9 +243,17 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connections.
+// Close ends the connections; calls under way fail.
 func (s *Store) Close() error {
-	if err := s.client.Close(); err != nil {
+	s.mu.Lock()
+	lanes := s.lanes
+	s.lanes = nil
+	s.mu.Unlock()
+	err := s.client.Close()
+	for _, l := range lanes {
+		l.close()
+	}
+	if err != nil {
 		return fmt.Errorf("close the store: %w", err)
 	}
 	return nil

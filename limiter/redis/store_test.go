@@ -27,7 +27,7 @@ func TestStore(t *testing.T) {
 			}
 		}
 		set(now)
-		return storetest.Harness{Store: store, Set: set, Reset: func() {
+		return storetest.Harness{Store: store, Repeat: store.Fold, Set: set, Reset: func() {
 			if err := client.FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,8 @@ import (
 // Harness is a store whose time the suite sets.
 type Harness struct {
 	Store limiter.Store
+	// Repeat decides a request for n callers at once, where the store can; nil asks for one after the other.
+	Repeat func(checks []limiter.Check, n int) ([][]limiter.Result, error)
 	// Set moves the store's clock to a time, in microseconds since the epoch.
 	Set func(now int64)
 	// Reset forgets all counters.
@@ -88,7 +90,7 @@ func schedule(rt *rapid.T, h Harness, a limiter.Algorithm) {
 			}
 		}
 		checks := p.checks(rt)
-		results := p.ask(rt, checks)
+		results := p.ask(rt, checks, rapid.SampledFrom([]int{1, 1, 1, 1, 2, 3, 8}).Draw(rt, "callers"))
 		if wait, known := refusal(checks, results); known && rapid.Bool().Draw(rt, "wait") {
 			p.await(rt, checks, wait)
 		}
@@ -103,19 +105,37 @@ func (p *plan) checks(rt *rapid.T) []limiter.Check {
 	return checks
 }
 
-// ask puts a request to the store and to the model.
-func (p *plan) ask(rt *rapid.T, checks []limiter.Check) []limiter.Result {
+// ask puts a request of some callers to the store and to the model, and returns what the last of them is told.
+func (p *plan) ask(rt *rapid.T, checks []limiter.Check, callers int) []limiter.Result {
 	p.h.Set(p.now)
-	got, err := p.h.Store.Decide(context.Background(), checks)
+	all, err := p.h.decide(checks, callers)
 	if err != nil {
 		rt.Fatalf("decide: %v", err)
 	}
-	for i, want := range p.expect(checks) {
-		if g, w := fmt.Sprintf("%+v", got[i]), fmt.Sprintf("%+v", want); g != w {
-			rt.Fatalf("rule %d, cost %d, %+v\n got %s\nwant %s", i, checks[i].Cost, *checks[i].Rule, g, w)
+	for n, got := range all {
+		for i, want := range p.expect(checks) {
+			if g, w := fmt.Sprintf("%+v", got[i]), fmt.Sprintf("%+v", want); g != w {
+				rt.Fatalf("caller %d of %d, rule %d, cost %d, %+v\n got %s\nwant %s",
+					n+1, callers, i, checks[i].Cost, *checks[i].Rule, g, w)
+			}
 		}
 	}
-	return got
+	return all[len(all)-1]
+}
+
+func (h Harness) decide(checks []limiter.Check, callers int) ([][]limiter.Result, error) {
+	if h.Repeat != nil {
+		return h.Repeat(checks, callers)
+	}
+	var all [][]limiter.Result
+	for range callers {
+		r, err := h.Store.Decide(context.Background(), checks)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }
 
 // refusal is how long a refused request has to wait; false if it was not refused, or is for ever.
@@ -138,12 +158,12 @@ func (p *plan) await(rt *rapid.T, checks []limiter.Check, wait time.Duration) {
 	}
 	if early {
 		p.now = asked + wait.Microseconds() - 1
-		if _, refused := refusal(checks, p.ask(rt, checks)); !refused {
+		if _, refused := refusal(checks, p.ask(rt, checks, 1)); !refused {
 			rt.Fatalf("admitted 1µs before retry-after %s had passed", wait)
 		}
 	}
 	p.now = asked + wait.Microseconds()
-	if again, refused := refusal(checks, p.ask(rt, checks)); refused {
+	if again, refused := refusal(checks, p.ask(rt, checks, 1)); refused {
 		rt.Fatalf("refused after retry-after %s, for another %s", wait, again)
 	}
 }
@@ -228,7 +248,7 @@ func (p *plan) expect(checks []limiter.Check) []limiter.Result {
 	fits := make([][]bool, len(checks))
 	admitted := true
 	for i, s := range p.sides {
-		results[i] = limiter.Result{Allowed: true, Source: limiter.FromStore}
+		results[i] = limiter.Result{Allowed: true, Source: limiter.FromStore, At: p.now}
 		for j, c := range s.counters {
 			c.Edit(p.now, s.rule.Limits[j], s.rule.Queue)
 			fits[i] = append(fits[i], c.Fits(p.now, max(1, checks[i].Cost)))

@@ -1,0 +1,174 @@
+package redis
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/sluice-dev/sluice/limiter"
+)
+
+const (
+	// maxWaiting bounds the callers that wait in a lane; more would not be served in time.
+	maxWaiting = 16_384
+	// maxBatch bounds the calls of a batch, so that the server serves others between batches.
+	maxBatch = 512
+	// maxCallers bounds the callers of one call.
+	maxCallers = 1024
+)
+
+var (
+	// ErrBusy tells that too many callers wait for the server.
+	ErrBusy = errors.New("too many callers wait for the store")
+	// ErrClosed tells that the store was closed.
+	ErrClosed = errors.New("the store is closed")
+)
+
+// lane sends calls to one server, one batch at a time: whoever comes while a batch is on its way goes with the next.
+// So a lone caller never waits, and the more callers there are, the more of them share a round trip.
+type lane struct {
+	send    func([]*call)
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	queue   []*call                 // in order of arrival, not yet sent
+	open    map[limiter.Check]*call // those of the queue that others may join, by their first check
+	waiting int                     // callers in the queue
+	busy    bool
+	closed  bool
+}
+
+func newLane(send func([]*call)) *lane { return &lane{send: send, open: map[limiter.Check]*call{}} }
+
+// call is one call of the script. Callers that ask exactly the same share it: each is decided by itself, in order.
+type call struct {
+	checks []limiter.Check
+	back   []int64 // what is taken back, one a check; nil = decide
+	joined int
+	left   []int // who of them left before it was sent
+	sent   bool
+
+	done  chan struct{} // closed once reply and err are set
+	reply []int64
+	err   error
+}
+
+// join adds a caller and returns its number in the call.
+func (l *lane) join(checks []limiter.Check) (*call, int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting >= maxWaiting {
+		return nil, 0, ErrBusy
+	}
+	c := l.open[checks[0]]
+	if c == nil || c.joined == maxCallers || !slices.Equal(c.checks, checks) {
+		c = &call{checks: slices.Clone(checks), done: make(chan struct{})}
+		if err := l.add(c); err != nil {
+			return nil, 0, err
+		}
+		l.open[checks[0]] = c
+	}
+	c.joined++
+	l.waiting++
+	return c, c.joined - 1, nil
+}
+
+// post adds a call that nobody joins.
+func (l *lane) post(c *call) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.add(c)
+}
+
+func (l *lane) add(c *call) error {
+	if l.closed {
+		return ErrClosed
+	}
+	if len(l.queue) >= maxWaiting {
+		return ErrBusy
+	}
+	l.queue = append(l.queue, c)
+	if !l.busy {
+		l.busy = true
+		l.running.Go(l.run)
+	}
+	return nil
+}
+
+// leave takes a caller out of a call, if that was not sent yet.
+func (l *lane) leave(c *call, number int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !c.sent {
+		c.left = append(c.left, number)
+		l.waiting--
+	}
+}
+
+func (l *lane) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.running.Wait()
+}
+
+func (l *lane) run() {
+	for {
+		batch, more := l.next()
+		if len(batch) > 0 {
+			l.send(batch)
+		}
+		for _, c := range batch {
+			close(c.done)
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// next takes a batch out of the queue; false if the queue is empty, and the lane comes to rest.
+func (l *lane) next() ([]*call, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 {
+		l.busy, l.queue = false, nil
+		return nil, false
+	}
+	n := min(len(l.queue), maxBatch)
+	batch := make([]*call, 0, n)
+	for _, c := range l.queue[:n] {
+		c.sent = true
+		l.waiting -= c.callers()
+		if l.open[c.checks[0]] == c {
+			delete(l.open, c.checks[0])
+		}
+		if c.back != nil || c.callers() > 0 {
+			batch = append(batch, c)
+		}
+	}
+	l.queue = l.queue[n:]
+	return batch, true
+}
+
+// callers is how many wait for the call.
+func (c *call) callers() int { return c.joined - len(c.left) }
+
+// receipt names what is taken back of a check.
+func (c *call) receipt(i int) int64 {
+	if c.back == nil {
+		return 0
+	}
+	return c.back[i]
+}
+
+// place is the position of a caller among those that did not leave.
+func (c *call) place(number int) int {
+	place := number
+	for _, n := range c.left {
+		if n < number {
+			place--
+		}
+	}
+	return place
+}
