@@ -76,8 +76,10 @@ format: ## Format the code as the linter wants it.
 	$(GOLANGCI) fmt ./...
 
 .PHONY: verify
-verify: generate manifests ## Check that generated files are up to date and modules tidy.
+verify: generate manifests ## Check that generated files are up to date, modules tidy, and PROJECT is one that kubebuilder takes.
 	go mod tidy -diff
+	@dir=$$(mktemp -d) && cp PROJECT Dockerfile "$$dir" && bin=$$($(TOOL) -n kubebuilder) && (cd "$$dir" && "$$bin" edit --multigroup=false >/dev/null) && rm -r "$$dir" \
+	  || { echo "verify: kubebuilder does not take PROJECT" >&2; exit 1; }
 	@git diff --exit-code -- api config proto || { echo "verify: generated files are stale: commit what 'make generate manifests' changed" >&2; exit 1; }
 
 .PHONY: bench
