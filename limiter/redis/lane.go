@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sluice-dev/sluice/limiter"
 )
@@ -42,15 +43,18 @@ func newLane(send func([]*call)) *lane { return &lane{send: send, open: map[limi
 
 // call is one call of the script. Callers that ask exactly the same share it: each is decided by itself, in order.
 type call struct {
-	checks []limiter.Check
-	back   []int64 // what is taken back, one a check; nil = decide
-	joined int
-	left   []int // who of them left before it was sent
-	sent   bool
+	checks   []limiter.Check
+	back     []int64 // what is taken back, one a check; nil = decide
+	attempts int     // to be counted, though nobody waits
+	joined   int
+	left     []int // who of them left before it was sent
+	sent     bool
 
-	done  chan struct{} // closed once reply and err are set
-	reply []int64
-	err   error
+	sentAt     time.Time
+	connection int
+	done       chan struct{} // closed once reply and err are set; nil = nobody waits
+	reply      []int64
+	err        error
 }
 
 // join adds a caller and returns its number in the call.
@@ -119,7 +123,9 @@ func (l *lane) run() {
 			l.send(batch)
 		}
 		for _, c := range batch {
-			close(c.done)
+			if c.done != nil {
+				close(c.done)
+			}
 		}
 		if !more {
 			return
@@ -143,7 +149,7 @@ func (l *lane) next() ([]*call, bool) {
 		if l.open[c.checks[0]] == c {
 			delete(l.open, c.checks[0])
 		}
-		if c.back != nil || c.callers() > 0 {
+		if c.done == nil || c.callers() > 0 {
 			batch = append(batch, c)
 		}
 	}

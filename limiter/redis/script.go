@@ -53,7 +53,7 @@ func (s script) command(c *call, whole bool) []any {
 	for i := range c.checks {
 		words = appendKeys(words, &c.checks[i])
 	}
-	words = append(words, c.callers(), len(c.checks))
+	words = append(words, c.callers()+c.attempts, len(c.checks))
 	for i := range c.checks {
 		words = appendCheck(words, &c.checks[i], c.receipt(i))
 	}

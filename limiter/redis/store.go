@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sluice-dev/sluice/internal/clock"
 	"github.com/sluice-dev/sluice/limiter"
 )
 
@@ -34,6 +35,7 @@ type Options struct {
 	Timeout    time.Duration // of each call, waiting included; 0 = 50ms
 	PoolSize   int           // connections a server; 0 = 8
 	RoundTrip  func()        // hears of each batch that is sent; it may be nil
+	Clock      clock.Clock   // ages refusals; nil is the machine's clock
 }
 
 const (
@@ -49,6 +51,8 @@ type Store struct {
 	script    script
 	timeout   time.Duration
 	roundTrip func()
+	clock     clock.Clock
+	refusals  *refusals
 
 	mu    sync.Mutex
 	lanes map[string]*lane // by server
@@ -65,7 +69,14 @@ func Open(o Options) *Store {
 	if o.RoundTrip == nil {
 		o.RoundTrip = func() {}
 	}
-	client := redis.NewUniversalClient(&redis.UniversalOptions{
+	if o.Clock == nil {
+		o.Clock = clock.Real()
+	}
+	s := &Store{
+		script: newScript(decideSource), timeout: o.Timeout, roundTrip: o.RoundTrip, clock: o.Clock, lanes: map[string]*lane{},
+	}
+	s.refusals = newRefusals(o.Clock, s.countAttempts)
+	s.client = redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: o.Addresses, MasterName: o.MasterName, IsClusterMode: o.Topology == Cluster,
 		Username: o.Username, Password: o.Password, TLSConfig: o.TLS,
 		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
@@ -73,18 +84,22 @@ func Open(o Options) *Store {
 		MaxRetries: -1, MaxRedirects: 3, // of calls that were not executed: see evalsha
 		PoolSize: o.PoolSize, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		DisableIdentity: true,
+		OnConnect: func(context.Context, *redis.Conn) error {
+			s.refusals.forget()
+			return nil
+		},
 	})
-	cluster, _ := client.(*redis.ClusterClient)
-	return &Store{
-		client: client, cluster: cluster, script: newScript(decideSource),
-		timeout: o.Timeout, roundTrip: o.RoundTrip, lanes: map[string]*lane{},
-	}
+	s.cluster, _ = s.client.(*redis.ClusterClient)
+	return s
 }
 
 // Decide implements limiter.Store. Whoever asks while a batch is on its way shares the next round trip, and callers that
 // ask the same share one call. In a Cluster, where checks lie on several servers, each is decided by itself; if one
 // refuses, the others' charges are given back.
 func (s *Store) Decide(ctx context.Context, checks []limiter.Check) ([]limiter.Result, error) {
+	if results, refused := s.refusals.find(checks); refused {
+		return results, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if s.cluster != nil && len(checks) > 1 {
@@ -94,18 +109,38 @@ func (s *Store) Decide(ctx context.Context, checks []limiter.Check) ([]limiter.R
 	if err != nil {
 		return nil, err
 	}
-	return t.await(ctx)
+	results, err := t.await(ctx)
+	if err == nil {
+		s.refusals.put(checks, results, t.call)
+	}
+	return results, err
+}
+
+// Forget makes the store ask the server again for what it has refused.
+func (s *Store) Forget() { s.refusals.forget() }
+
+// countAttempts has refused attempts counted, without waiting.
+func (s *Store) countAttempts(checks []limiter.Check, attempts int) {
+	for attempts > 0 {
+		n := min(attempts, maxCallers)
+		s.post(&call{checks: checks, attempts: n})
+		attempts -= n
+	}
+}
+
+// post sends a call that nobody waits for. If it fails nothing is lost but what it says.
+func (s *Store) post(c *call) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	if l, err := s.lane(ctx, &c.checks[0]); err == nil {
+		_ = l.post(c) // see above
+	}
 }
 
 // GiveBack implements limiter.Returner. It does not wait; what fails is not given back.
 func (s *Store) GiveBack(checks []limiter.Check, results []limiter.Result) {
-	for i, c := range checks {
-		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-		if l, err := s.lane(ctx, &checks[i]); err == nil {
-			back := &call{checks: checks[i : i+1], back: []int64{limiter.Receipt(&c, &results[i])}, done: make(chan struct{})}
-			_ = l.post(back) // see above
-		}
-		cancel()
+	for i := range checks {
+		s.post(&call{checks: checks[i : i+1], back: []int64{limiter.Receipt(&checks[i], &results[i])}})
 	}
 }
 
@@ -140,32 +175,36 @@ func (t ticket) await(ctx context.Context) ([]limiter.Result, error) {
 }
 
 func (s *Store) decideApart(ctx context.Context, checks []limiter.Check) ([]limiter.Result, error) {
-	tickets := make([]ticket, len(checks))
-	results := make([]limiter.Result, len(checks))
-	refused := false
+	tickets := make([]ticket, 0, len(checks))
 	var failed error
 	for i := range checks {
-		var err error
-		if tickets[i], err = s.ask(ctx, checks[i:i+1]); err != nil {
-			failed = errors.Join(failed, err)
+		t, err := s.ask(ctx, checks[i:i+1])
+		if err != nil {
+			failed = err
+			break
 		}
+		tickets = append(tickets, t)
 	}
+	results := make([]limiter.Result, len(checks))
+	refused := false
 	for i, t := range tickets {
-		if t.call == nil {
-			continue
-		}
 		own, err := t.await(ctx)
 		if err != nil {
-			failed = errors.Join(failed, err)
+			failed = err
 			continue
 		}
 		results[i] = own[0]
 		refused = refused || (!own[0].Allowed && !checks[i].Rule.Shadow)
 	}
-	if refused || failed != nil {
-		limiter.GiveBack(s, checks, results, failed != nil)
+	if failed != nil {
+		limiter.GiveBack(s, checks, results, true)
+		return nil, failed
 	}
-	return results, failed
+	if refused {
+		limiter.GiveBack(s, checks, results, false)
+		s.refusals.put(checks, results, tickets[0].call)
+	}
+	return results, nil
 }
 
 // lane is where calls wait for the server that holds the counters of a check.
@@ -201,9 +240,16 @@ func (evalsha) NoRetry() bool { return true }
 func (s *Store) send(batch []*call) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
+	sent, connection := s.clock.Now(), s.refusals.connection()
+	for _, c := range batch {
+		c.sentAt, c.connection = sent, connection
+	}
 	s.exec(ctx, batch, false)
 	var missing []*call
 	for _, c := range batch {
+		if c.err != nil && !isReply(c.err) {
+			s.refusals.forget()
+		}
 		if c.err != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT") {
 			missing = append(missing, c)
 		}
@@ -211,6 +257,11 @@ func (s *Store) send(batch []*call) {
 	if len(missing) > 0 {
 		s.exec(ctx, missing, true)
 	}
+}
+
+func isReply(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
 }
 
 // exec runs the calls in one pipeline; whole sends the script itself with each.
@@ -243,17 +294,17 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connections; calls under way fail.
+// Close lets the calls under way end, and closes the connections.
 func (s *Store) Close() error {
+	s.refusals.close()
 	s.mu.Lock()
 	lanes := s.lanes
 	s.lanes = nil
 	s.mu.Unlock()
-	err := s.client.Close()
 	for _, l := range lanes {
 		l.close()
 	}
-	if err != nil {
+	if err := s.client.Close(); err != nil {
 		return fmt.Errorf("close the store: %w", err)
 	}
 	return nil

@@ -19,6 +19,8 @@ type Harness struct {
 	Store limiter.Store
 	// Repeat decides a request for n callers at once, where the store can; nil asks for one after the other.
 	Repeat func(checks []limiter.Check, n int) ([][]limiter.Result, error)
+	// Remembers tells that the store repeats refusals: then the rest of a decision may be older than its retry-after.
+	Remembers bool
 	// Set moves the store's clock to a time, in microseconds since the epoch.
 	Set func(now int64)
 	// Reset forgets all counters.
@@ -74,7 +76,7 @@ func schedule(rt *rapid.T, h Harness, a limiter.Algorithm) {
 	h.Reset()
 	p := &plan{h: h, now: epoch + rapid.Int64Range(0, 1e9).Draw(rt, "start")}
 	for i := range rapid.SampledFrom([]int{1, 1, 2}).Draw(rt, "rules") {
-		s := &side{rule: drawRule(rt, a)}
+		s := &side{rule: drawRule(rt, a, !h.Remembers)}
 		s.rule.Scope = fmt.Sprintf("ns/p/r%d/t", i)
 		s.rule.Shadow = i > 0 && rapid.Bool().Draw(rt, "shadow")
 		for range s.rule.Limits {
@@ -114,13 +116,21 @@ func (p *plan) ask(rt *rapid.T, checks []limiter.Check, callers int) []limiter.R
 	}
 	for n, got := range all {
 		for i, want := range p.expect(checks) {
-			if g, w := fmt.Sprintf("%+v", got[i]), fmt.Sprintf("%+v", want); g != w {
+			if g, w := p.h.shown(got[i]), p.h.shown(want); g != w {
 				rt.Fatalf("caller %d of %d, rule %d, cost %d, %+v\n got %s\nwant %s",
 					n+1, callers, i, checks[i].Cost, *checks[i].Rule, g, w)
 			}
 		}
 	}
 	return all[len(all)-1]
+}
+
+// shown is what of a decision is compared.
+func (h Harness) shown(r limiter.Result) string {
+	if h.Remembers {
+		return fmt.Sprintf("allowed %t, retry after %s", r.Allowed, r.RetryAfter)
+	}
+	return fmt.Sprintf("%+v", r)
 }
 
 func (h Harness) decide(checks []limiter.Check, callers int) ([][]limiter.Result, error) {
@@ -168,7 +178,7 @@ func (p *plan) await(rt *rapid.T, checks []limiter.Check, wait time.Duration) {
 	}
 }
 
-func drawRule(rt *rapid.T, a limiter.Algorithm) *limiter.Rule {
+func drawRule(rt *rapid.T, a limiter.Algorithm, mayCount bool) *limiter.Rule {
 	r := &limiter.Rule{Namespace: "ns", Algorithm: a, Mode: limiter.Central}
 	windows := 1
 	if a != limiter.LeakyBucket {
@@ -184,7 +194,7 @@ func drawRule(rt *rapid.T, a limiter.Algorithm) *limiter.Rule {
 			MaxWait:   time.Duration(rapid.Int64Range(1, 4000).Draw(rt, "wait")) * time.Millisecond,
 		}
 	}
-	if a != limiter.TokenBucket && a != limiter.LeakyBucket {
+	if mayCount && a != limiter.TokenBucket && a != limiter.LeakyBucket {
 		r.CountRejected = rapid.Bool().Draw(rt, "countRejected")
 	}
 	return edited(rt, r)
