@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-dev/sluice/internal/clock"
 	"github.com/sluice-dev/sluice/limiter"
@@ -126,7 +127,7 @@ func (g *Guard) count(t *rules.Tier, decision string) {
 
 // Wait holds a request that may pass until its departure. The error is the context's.
 func (g *Guard) Wait(ctx context.Context, v *Verdict) error {
-	var longest = limiter.Result{}.Delay
+	var longest time.Duration
 	for _, d := range v.Decided {
 		if !d.Limit.Shadow {
 			longest = max(longest, d.Delay)

@@ -10,11 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sluice-dev/sluice/limiter/redis"
 	pushv1 "github.com/sluice-dev/sluice/proto/sluice/push/v1"
-
-	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 const (
@@ -92,13 +91,8 @@ func (o *options) checkStandalone() error {
 		return usage("--upstream %q is not a URL such as http://127.0.0.1:9000", o.upstream)
 	}
 	o.upstreamURL = u
-	for flag, address := range map[string]string{"listen": o.listen, "admin": o.admin, "decisions": o.decisions, "debug": o.debug} {
-		if _, _, err := net.SplitHostPort(address); address != "" && err != nil {
-			return usage("--%s %q is not host:port", flag, address)
-		}
-	}
-	if o.listen == "" {
-		return usage("--listen is empty")
+	if err := o.checkAddresses(); err != nil {
+		return err
 	}
 	if o.replicas < 1 || o.replicas > maxReplicas {
 		return usage("--replicas %d is not 1 to %d", o.replicas, maxReplicas)
@@ -107,6 +101,20 @@ func (o *options) checkStandalone() error {
 		return usage("--store-timeout %s is not 1ms to 10s", o.storeTimeout)
 	}
 	return o.describeStore()
+}
+
+func (o *options) checkAddresses() error {
+	if o.listen == "" {
+		return usage("--listen is empty")
+	}
+	for _, a := range []struct{ flag, address string }{
+		{"listen", o.listen}, {"admin", o.admin}, {"decisions", o.decisions}, {"debug", o.debug},
+	} {
+		if _, _, err := net.SplitHostPort(a.address); a.address != "" && err != nil {
+			return usage("--%s %q is not host:port", a.flag, a.address)
+		}
+	}
+	return nil
 }
 
 func (o *options) describeStore() error {
@@ -179,7 +187,7 @@ func (o *options) readNamedPorts() error {
 		if err != nil {
 			return usage("--named-ports %q is not LISTENER=APPLICATION,…", o.namedPorts)
 		}
-		o.listeners[":"+strconv.FormatUint(from, 10)] = int(to) //nolint:gosec // 16 bits
+		o.listeners[":"+strconv.FormatUint(from, 10)] = int(to)
 	}
 	return nil
 }

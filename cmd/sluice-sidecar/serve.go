@@ -96,7 +96,7 @@ func serve(ctx context.Context, o *options) error {
 	}
 	group.Go(func() error {
 		<-ctx.Done()
-		p.shutdown(servers)
+		p.shutdown(context.WithoutCancel(ctx), servers)
 		return nil
 	})
 	p.log.Info("serving", "version", version)
@@ -187,7 +187,7 @@ func (p *process) guarded(ctx context.Context, list []*server) ([]*server, error
 		if port != 0 {
 			target = listen.Fixed(port)
 		}
-		s := p.server(listen.Sniff(l, target, p.metrics.Opaque, p.log), handler, true)
+		s := p.server(listen.Sniff(ctx, l, target, p.metrics.Opaque, p.log), handler, true)
 		s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 			if sniffed, ok := c.(*listen.Conn); ok {
 				return context.WithValue(ctx, targetKey{}, sniffed.Target)
@@ -228,8 +228,8 @@ func open(ctx context.Context, address string) (net.Listener, error) {
 }
 
 // shutdown ends the guarded servers when their requests have ended, and then the others.
-func (p *process) shutdown(servers []*server) {
-	ctx, cancel := context.WithTimeout(context.Background(), p.o.drainTimeout)
+func (p *process) shutdown(ctx context.Context, servers []*server) {
+	ctx, cancel := context.WithTimeout(ctx, p.o.drainTimeout)
 	defer cancel()
 	for _, drains := range []bool{true, false} {
 		for _, s := range servers {
@@ -249,7 +249,7 @@ func limitMemory() {
 		return
 	}
 	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(file) //nolint:gosec // one of two fixed paths
 		if err != nil {
 			continue
 		}

@@ -57,7 +57,7 @@ func FieldsOf(list []Decided, now time.Time) Fields {
 	for _, d := range list {
 		for i, state := range d.Limits {
 			s := standing{d.Items[i], d.Limit.Limits[i].Window, d.Rule.Response, state}
-			s.State.Limit = d.Limit.Limits[i].Requests
+			s.Limit = d.Limit.Limits[i].Requests
 			if s.RateLimit {
 				structured = append(structured, s)
 			}
@@ -82,7 +82,7 @@ func (f Fields) structured(list []standing) {
 	var policy, limit httpsfv.List
 	for _, s := range list {
 		quota := httpsfv.NewItem(s.item)
-		quota.Params.Add("q", s.State.Limit)
+		quota.Params.Add("q", s.Limit)
 		quota.Params.Add("w", seconds(s.window))
 		policy = append(policy, quota)
 		left := httpsfv.NewItem(s.item)
@@ -112,7 +112,7 @@ func (f Fields) single(prefix string, list []standing, now time.Time) {
 	if s.UnixReset {
 		reset = now.Add(s.ResetAfter + time.Second - 1).Unix()
 	}
-	f[prefix+"Limit"] = strconv.FormatInt(s.State.Limit, 10)
+	f[prefix+"Limit"] = strconv.FormatInt(s.Limit, 10)
 	f[prefix+"Remaining"] = strconv.FormatInt(s.Remaining, 10)
 	f[prefix+"Reset"] = strconv.FormatInt(reset, 10)
 }

@@ -233,7 +233,7 @@ func (r *Refusal) writeGRPC(w http.ResponseWriter) {
 	if !known {
 		code = codes.Unimplemented
 	}
-	s := &status.Status{Code: int32(code), Message: r.Problem.Title} //nolint:gosec // codes are small
+	s := &status.Status{Code: int32(code), Message: r.Problem.Title}
 	if r.Problem.RetryAfter != nil {
 		info := &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(*r.Problem.RetryAfter) * time.Second)}
 		if detail, err := anypb.New(info); err == nil {

@@ -3,6 +3,7 @@ package identity
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -37,8 +38,7 @@ func (r *Resolver) clientAddress(peer netip.Addr, h http.Header) netip.Addr {
 func (r *Resolver) walk(peer netip.Addr, lines []string, parse func(string) (netip.Addr, bool)) netip.Addr {
 	nearest := peer
 	seen := 0
-	for i := len(lines) - 1; i >= 0; i-- {
-		rest := lines[i]
+	for _, rest := range slices.Backward(lines) {
 		for more := true; more; {
 			entry := rest
 			if comma := strings.LastIndexByte(rest, ','); comma >= 0 {

@@ -48,13 +48,14 @@ type Sniffer struct {
 	err    error
 }
 
-// Sniff starts to accept. A connection that sends nothing is given to neither side and closed after a while.
-func Sniff(inner net.Listener, target Target, opaque Opaque, log *slog.Logger) *Sniffer {
+// Sniff starts to accept. A connection that sends nothing is given to neither side and closed after a while. When the context ends,
+// no new tunnel is dialled; those that run go on.
+func Sniff(ctx context.Context, inner net.Listener, target Target, opaque Opaque, log *slog.Logger) *Sniffer {
 	s := &Sniffer{
 		inner: inner, target: target, opaque: opaque, log: log,
 		ready: make(chan net.Conn), slots: make(chan struct{}, maxPending), closed: make(chan struct{}),
 	}
-	go s.run()
+	go s.run(ctx)
 	return s
 }
 
@@ -84,7 +85,7 @@ func (s *Sniffer) stop(err error) {
 	})
 }
 
-func (s *Sniffer) run() {
+func (s *Sniffer) run(ctx context.Context) {
 	for {
 		conn, err := s.inner.Accept()
 		if err != nil {
@@ -94,13 +95,13 @@ func (s *Sniffer) run() {
 		s.slots <- struct{}{}
 		go func() {
 			defer func() { <-s.slots }()
-			s.sort(conn)
+			s.sort(ctx, conn)
 		}()
 	}
 }
 
 // sort looks at the first byte: a request line starts with a letter, and so does HTTP/2's preface.
-func (s *Sniffer) sort(conn net.Conn) {
+func (s *Sniffer) sort(ctx context.Context, conn net.Conn) {
 	target, err := s.target(conn)
 	if err != nil {
 		s.log.Warn("connection without a target", "error", err)
@@ -130,7 +131,7 @@ func (s *Sniffer) sort(conn net.Conn) {
 		return
 	}
 	s.opaque()
-	s.tunnel(c)
+	s.tunnel(ctx, c)
 }
 
 func (s *Sniffer) close(c net.Conn) {
@@ -140,9 +141,9 @@ func (s *Sniffer) close(c net.Conn) {
 }
 
 // tunnel passes bytes both ways until both sides have ended.
-func (s *Sniffer) tunnel(c *Conn) {
+func (s *Sniffer) tunnel(ctx context.Context, c *Conn) {
 	defer s.close(c.Conn)
-	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	var d net.Dialer
 	upstream, err := d.DialContext(ctx, "tcp", c.Target)

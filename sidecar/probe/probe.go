@@ -85,7 +85,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := &h.probes[index]
-	_, err, _ = h.calls.Do(p.Name, func() (any, error) { return nil, h.run(p) })
+	shared := context.WithoutCancel(r.Context()) // the result outlives the caller that asked first
+	_, err, _ = h.calls.Do(p.Name, func() (any, error) { return nil, h.run(shared, p) })
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -93,9 +94,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// run does not take the caller's context: its result may be shared.
-func (h *Handler) run(p *Probe) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(max(1, p.TimeoutSeconds))*time.Second)
+func (h *Handler) run(ctx context.Context, p *Probe) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(1, p.TimeoutSeconds))*time.Second)
 	defer cancel()
 	switch {
 	case p.HTTP != nil:

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -294,17 +295,17 @@ func newTier(rule *Rule, r *pushv1.Rule, t *pushv1.TierLimits, backend *limiter.
 
 // FormatWindow writes a window as a policy would: 1h30m, 500ms.
 func FormatWindow(d time.Duration) string {
-	var text string
+	var text strings.Builder
 	for _, unit := range []struct {
 		length time.Duration
 		name   string
 	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
-		if n := d / unit.length; n > 0 {
-			text += fmt.Sprintf("%d%s", n, unit.name)
-			d -= n * unit.length
+		if n := int64(d / unit.length); n > 0 {
+			fmt.Fprintf(&text, "%d%s", n, unit.name)
+			d %= unit.length
 		}
 	}
-	return text
+	return text.String()
 }
 
 func sortRules(list []*Rule) []*Rule {
