@@ -15,8 +15,14 @@ import (
 	"github.com/sluice-dev/sluice/limiter"
 )
 
-//go:embed decide.lua
-var decideSource string
+// Every script begins with the algorithms.
+var (
+	//go:embed algorithms.lua
+	algorithms string
+	//go:embed decide.lua
+	decide       string
+	decideSource = algorithms + decide
+)
 
 // ErrReply tells that the server answered with something that the script does not return.
 var ErrReply = errors.New("unexpected reply of the script")
