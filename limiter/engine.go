@@ -12,29 +12,50 @@ type Engine struct{ local Store }
 func NewEngine(local Store) *Engine { return &Engine{local: local} }
 
 // Decide returns one Result a check, in their order. The request may pass if every check that is not Shadow is
-// allowed, after the longest Delay. Checks of one backend are decided in one step; where several backends are concerned
-// and one refuses, the next are only looked at.
+// allowed, after the longest Delay. Checks of one backend are decided in one step. Where several backends are concerned
+// and one refuses, those before it get their charges back, and those after it are only looked at.
 //
 // A store that fails is no error: each rule's OnFailure decides. The error is the context's.
 func (e *Engine) Decide(ctx context.Context, checks []Check) ([]Result, error) {
 	results := make([]Result, len(checks))
 	refused := false
-	for done := range checks {
-		if results[done].Limits != nil || results[done].Source != 0 {
+	for first := range checks {
+		if results[first].Source != 0 {
 			continue
 		}
-		group := sameBackend(checks, done)
-		part := pick(checks, group, refused)
-		decided, err := e.decideGroup(ctx, part)
+		group := sameBackend(checks, first)
+		decided, err := e.decideGroup(ctx, pick(checks, group, refused))
 		if err != nil {
+			e.giveBack(checks, results, true)
 			return nil, err
 		}
+		refuses := false
+		for i, at := range group {
+			refuses = refuses || (!decided[i].Allowed && !checks[at].Rule.Shadow)
+		}
+		if refuses && !refused {
+			e.giveBack(checks, results, false)
+		}
+		refused = refused || refuses
 		for i, at := range group {
 			results[at] = decided[i]
-			refused = refused || (!decided[i].Allowed && !checks[at].Rule.Shadow)
 		}
 	}
 	return results, nil
+}
+
+// giveBack returns what a request was charged so far. A shadow rule keeps its charge, unless the request leaves undecided.
+func (e *Engine) giveBack(checks []Check, results []Result, undecided bool) {
+	for i := range checks {
+		one, result := checks[i:i+1], results[i:i+1]
+		switch results[i].Source {
+		case FromStore:
+			GiveBack(checks[i].Rule.Backend.store, one, result, undecided)
+		case FromShare:
+			GiveBack(e.local, shares(one), result, undecided)
+		default: // nothing was charged
+		}
+	}
 }
 
 // sameBackend lists the checks that go with the first: same store, and none before it.
@@ -76,14 +97,7 @@ func (e *Engine) decideGroup(ctx context.Context, checks []Check) ([]Result, err
 }
 
 func (e *Engine) decideLocally(ctx context.Context, checks []Check) ([]Result, error) {
-	parts := make([]Check, len(checks))
-	for i, c := range checks {
-		parts[i] = c
-		if c.Rule.Local != nil {
-			parts[i].Rule = c.Rule.Local
-		}
-	}
-	results, err := e.local.Decide(ctx, parts)
+	results, err := e.local.Decide(ctx, shares(checks))
 	if err != nil {
 		return nil, fmt.Errorf("decide locally: %w", err)
 	}
@@ -91,6 +105,18 @@ func (e *Engine) decideLocally(ctx context.Context, checks []Check) ([]Result, e
 		results[i].Source = FromShare
 	}
 	return results, nil
+}
+
+// shares are the checks as this process decides them alone.
+func shares(checks []Check) []Check {
+	parts := make([]Check, len(checks))
+	for i, c := range checks {
+		parts[i] = c
+		if c.Rule.Local != nil {
+			parts[i].Rule = c.Rule.Local
+		}
+	}
+	return parts
 }
 
 // fallBack decides each check by its failure policy. Where one denies, the shares are not charged.

@@ -50,6 +50,17 @@ func (v *level) rescale(from, to, window int64) {
 	v.whole, v.part = whole+part/window, part%window
 }
 
+// lower takes units away, if any is left to take.
+func (v *level) lower(units int64) {
+	if units <= 0 {
+		return
+	}
+	v.whole -= units
+	if v.whole < 0 {
+		v.whole, v.part = 0, 0
+	}
+}
+
 // until returns how long the level takes to sink to target whole units, rounded up.
 func (v *level) until(target int64, t terms) int64 {
 	above := v.whole - target
@@ -106,6 +117,23 @@ func (b *tokenBucket) standing(cost int64) standing {
 	return s
 }
 
+// takeBack: what has drained since might have drained other units, had this one not been there. Only the rest goes.
+func (b *tokenBucket) takeBack(now int64, t terms, cost, at int64) {
+	if t.requests == 0 || t.requests != b.used.requests || t.capacity != b.capacity {
+		return // edited since
+	}
+	b.advance(now, t)
+	elapsed := max(0, now-at)
+	if elapsed/t.window*t.requests >= cost {
+		return
+	}
+	drained, rem := muldiv(elapsed, t.requests, t.window)
+	if rem > 0 {
+		drained++
+	}
+	b.used.lower(cost - drained)
+}
+
 func (b *tokenBucket) expires() int64 {
 	if b.terms.requests == 0 {
 		return b.used.at + b.terms.window
@@ -142,6 +170,17 @@ func (b *leakyBucket) standing(int64) standing {
 	s.delay = s.reset
 	s.retry = max(b.backlog.until(b.terms.queue, b.terms), s.reset-b.terms.maxWait, 0)
 	return s
+}
+
+// takeBack: only the last reservation can go without moving others. It is the last if the backlog ends when it did then.
+func (b *leakyBucket) takeBack(now int64, t terms, cost, ending int64) {
+	if t.requests == 0 || t.requests != b.backlog.requests {
+		return // edited since
+	}
+	b.advance(now, t)
+	if b.backlog.at+b.backlog.until(0, t) == ending {
+		b.backlog.lower(cost)
+	}
 }
 
 func (b *leakyBucket) expires() int64 {

@@ -30,6 +30,9 @@ type counter interface {
 	add(cost int64)
 	// standing describes the counter; retry is for another request of this cost.
 	standing(cost int64) standing
+	// takeBack takes a charge back, as far as that can never admit more than if it had not been made. The receipt is the
+	// time of the charge; of a leakyBucket, the end of the backlog as the charge left it.
+	takeBack(now int64, t terms, cost, receipt int64)
 	// expires is when nothing would be counted if nobody called.
 	expires() int64
 }

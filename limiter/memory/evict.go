@@ -12,16 +12,16 @@ const evictionSample = 32
 // evict makes room: for all that has ended, or else for one, taking what is nearest to its end among a sample, since
 // a counter that is forgotten early hands its caller a fresh one.
 func (s *Store) evict(sh *shard, now int64) {
-	var victim string
+	var victim key
 	nearest, seen := int64(1<<63-1), 0
-	for key, c := range sh.counters {
+	for k, c := range sh.counters {
 		end := c.expires()
 		if end <= now {
-			delete(sh.counters, key)
+			delete(sh.counters, k)
 			continue
 		}
 		if end < nearest {
-			victim, nearest = key, end
+			victim, nearest = k, end
 		}
 		if seen++; seen == evictionSample {
 			break

@@ -60,6 +60,17 @@ func (l *slidingLog) standing(cost int64) standing {
 // leaves is how long the i-th oldest entry still counts.
 func (l *slidingLog) leaves(i int64) int64 { return (l.stamps[i]+l.span())*l.tick - l.now }
 
+// takeBack: entries of one stamp are alike, as many go as were added then.
+func (l *slidingLog) takeBack(now int64, t terms, cost, at int64) {
+	l.advance(now, t)
+	first, _ := slices.BinarySearch(l.stamps, ceilDiv(at, l.tick))
+	last := first
+	for last < len(l.stamps) && int64(last-first) < cost && l.stamps[last] == ceilDiv(at, l.tick) {
+		last++
+	}
+	l.stamps = slices.Delete(l.stamps, first, last)
+}
+
 func (l *slidingLog) expires() int64 {
 	if len(l.stamps) == 0 {
 		return l.now

@@ -3,9 +3,10 @@ package memory
 import (
 	"context"
 	"hash/maphash"
-	"slices"
+	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-dev/sluice/internal/clock"
 	"github.com/sluice-dev/sluice/limiter"
@@ -34,7 +35,14 @@ type Store struct {
 
 type shard struct {
 	mu       sync.Mutex
-	counters map[string]counter
+	counters map[key]counter
+}
+
+// key names a counter, as Check.CounterKey does.
+type key struct {
+	scope, caller string
+	algorithm     limiter.Algorithm
+	window        time.Duration
 }
 
 // New returns an empty store.
@@ -51,7 +59,7 @@ func New(o Options) *Store {
 		perShard: max(1, o.MaxKeys/shards), seed: maphash.MakeSeed(),
 	}
 	for i := range s.shards {
-		s.shards[i].counters = map[string]counter{}
+		s.shards[i].counters = map[key]counter{}
 	}
 	return s
 }
@@ -81,24 +89,45 @@ func (s *Store) Reset() {
 
 // Decide implements limiter.Store. It never fails.
 func (s *Store) Decide(_ context.Context, checks []limiter.Check) ([]limiter.Result, error) {
-	touched := s.touch(checks)
-	unlock := s.lock(touched)
-	defer unlock()
+	results := make([]limiter.Result, len(checks))
+	s.DecideInto(checks, results)
+	return results, nil
+}
+
+// DecideInto is Decide into results that are used again, one a check: it allocates nothing for keys that it knows.
+func (s *Store) DecideInto(checks []limiter.Check, results []limiter.Result) {
+	var few [8]touched
+	list, locked := s.touch(few[:0], checks)
+	s.lock(locked)
+	defer s.unlock(locked)
 	now := s.now()
-	admitted := true
-	for i := range touched {
-		t := &touched[i]
-		t.counter = s.load(t.shard, t.key, t.check.Rule.Algorithm, now)
+	for i := range list {
+		t := &list[i]
+		t.counter = s.load(t.shard, t.key, now)
 		t.counter.advance(now, t.terms)
 		t.fits = t.counter.fits(max(1, t.check.Cost))
 	}
-	results := make([]limiter.Result, len(checks))
-	verdicts(touched, results, now)
+	verdicts(list, results, now)
+	admitted := true
 	for i := range checks {
 		admitted = admitted && (results[i].Allowed || checks[i].Rule.Shadow)
 	}
-	settle(touched, results, admitted)
-	return results, nil
+	settle(list, results, admitted)
+}
+
+// GiveBack implements limiter.Returner.
+func (s *Store) GiveBack(checks []limiter.Check, results []limiter.Result) {
+	var few [8]touched
+	list, locked := s.touch(few[:0], checks)
+	s.lock(locked)
+	defer s.unlock(locked)
+	now := s.now()
+	for i := range list {
+		t := &list[i]
+		if c := t.shard.counters[t.key]; c != nil {
+			c.takeBack(now, t.terms, t.check.Cost, limiter.Receipt(t.check, &results[t.index]))
+		}
+	}
 }
 
 // touched is one limit of one check, and its counter.
@@ -107,56 +136,53 @@ type touched struct {
 	index   int // of the check
 	limit   int64
 	terms   terms
-	key     string
+	key     key
 	shard   *shard
-	order   int
 	counter counter
 	fits    bool
 }
 
-func (s *Store) touch(checks []limiter.Check) []touched {
-	var list []touched
+// shardSet has a bit for each shard.
+type shardSet uint64
+
+// touch lists the limits of all checks and the shards that hold their counters.
+func (s *Store) touch(list []touched, checks []limiter.Check) ([]touched, shardSet) {
+	var set shardSet
 	for i := range checks {
 		c := &checks[i]
-		for j, l := range c.Rule.Limits {
-			key := string(c.CounterKey(nil, j))
-			order := int(maphash.String(s.seed, key) % shards)
+		for _, l := range c.Rule.Limits {
+			k := key{c.Rule.Scope, c.Key, c.Rule.Algorithm, l.Window}
+			n := maphash.Comparable(s.seed, k) % shards
+			set |= 1 << n
 			list = append(list, touched{
-				check: c, index: i, limit: l.Requests, terms: termsOf(c.Rule, l),
-				key: key, shard: &s.shards[order], order: order,
+				check: c, index: i, limit: l.Requests, terms: termsOf(c.Rule, l), key: k, shard: &s.shards[n],
 			})
 		}
 	}
-	return list
+	return list, set
 }
 
-// lock takes the shards in one order, so that two requests never wait for each other.
-func (s *Store) lock(list []touched) func() {
-	var buf [8]int
-	orders := buf[:0]
-	for i := range list {
-		orders = append(orders, list[i].order)
-	}
-	slices.Sort(orders)
-	orders = slices.Compact(orders)
-	for _, o := range orders {
-		s.shards[o].mu.Lock()
-	}
-	return func() {
-		for _, o := range orders {
-			s.shards[o].mu.Unlock()
-		}
+// lock takes shards in one order, so that two requests never wait for each other.
+func (s *Store) lock(set shardSet) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(uint64(set))].mu.Lock()
 	}
 }
 
-func (s *Store) load(sh *shard, key string, a limiter.Algorithm, now int64) counter {
-	c, found := sh.counters[key]
+func (s *Store) unlock(set shardSet) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(uint64(set))].mu.Unlock()
+	}
+}
+
+func (s *Store) load(sh *shard, k key, now int64) counter {
+	c, found := sh.counters[k]
 	if !found {
 		if len(sh.counters) >= s.perShard {
 			s.evict(sh, now)
 		}
-		c = newCounter(a)
-		sh.counters[key] = c
+		c = newCounter(k.algorithm)
+		sh.counters[k] = c
 	}
 	return c
 }
@@ -164,7 +190,7 @@ func (s *Store) load(sh *shard, key string, a limiter.Algorithm, now int64) coun
 // verdicts tells for each check whether all its limits fit.
 func verdicts(list []touched, results []limiter.Result, now int64) {
 	for i := range results {
-		results[i] = limiter.Result{Allowed: true, Source: limiter.FromStore, At: now}
+		results[i] = limiter.Result{Allowed: true, Source: limiter.FromStore, At: now, Limits: results[i].Limits[:0]}
 	}
 	for i := range list {
 		results[list[i].index].Allowed = results[list[i].index].Allowed && list[i].fits

@@ -21,6 +21,10 @@ func (v *virtual) Decide(ctx context.Context, checks []limiter.Check) ([]limiter
 	return v.store.Decide(ctx, checks)
 }
 
+func (v *virtual) GiveBack(checks []limiter.Check, results []limiter.Result) {
+	v.store.GiveBack(checks, results)
+}
+
 func (v *virtual) reset(now int64) {
 	v.clock = clock.NewFake(time.UnixMicro(now))
 	v.store = memory.New(memory.Options{Clock: v.clock})

@@ -50,6 +50,13 @@ func (w *fixedWindow) standing(cost int64) standing {
 	return s
 }
 
+func (w *fixedWindow) takeBack(now int64, t terms, cost, at int64) {
+	w.advance(now, t)
+	if windowStart(at, t.window) == w.start {
+		w.count = max(0, w.count-cost)
+	}
+}
+
 func (w *fixedWindow) expires() int64 { return w.start + w.terms.window }
 
 // slidingCounter weighs the previous window's count by the part of it that the sliding window still covers, rounded up.
@@ -114,6 +121,16 @@ func covered(room, count, window int64) int64 {
 	}
 	overlap, _ := muldiv(room, window, count)
 	return overlap
+}
+
+func (w *slidingCounter) takeBack(now int64, t terms, cost, at int64) {
+	w.advance(now, t)
+	switch windowStart(at, t.window) {
+	case w.start:
+		w.count = max(0, w.count-cost)
+	case w.start - t.window:
+		w.previous = max(0, w.previous-cost)
+	}
 }
 
 func (w *slidingCounter) expires() int64 {

@@ -52,3 +52,18 @@ func (s *Store) Waiting() int {
 	}
 	return n
 }
+
+// Idle tells that nothing is on its way.
+func (s *Store) Idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.lanes {
+		l.mu.Lock()
+		busy := l.busy
+		l.mu.Unlock()
+		if busy {
+			return false
+		}
+	}
+	return true
+}

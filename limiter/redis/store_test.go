@@ -15,7 +15,7 @@ func TestStoreDecidesAsTheModels(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, now int64) storetest.Harness {
 		t.Helper()
 		v := newVirtual(t, now)
-		return storetest.Harness{Store: v.store, Repeat: v.store.Fold, Set: v.set, Reset: v.reset}
+		return storetest.Harness{Store: v.store, Repeat: v.store.Fold, Set: v.set, Settle: v.settle, Reset: v.reset}
 	})
 }
 
@@ -24,15 +24,16 @@ func TestStoreThatRemembersRefusalsRefusesAsTheModels(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, now int64) storetest.Harness {
 		t.Helper()
 		v := newVirtual(t, now)
-		return storetest.Harness{Store: v.store, Remembers: true, Set: v.set, Reset: v.reset}
+		return storetest.Harness{Store: v.store, Remembers: true, Set: v.set, Settle: v.settle, Reset: v.reset}
 	})
 }
 
 // virtual is a store whose server and process have the same time, which stands still.
 type virtual struct {
-	store *redis.Store
-	set   func(now int64)
-	reset func()
+	store  *redis.Store
+	set    func(now int64)
+	settle func()
+	reset  func()
 }
 
 func newVirtual(t *testing.T, now int64) *virtual {
@@ -50,7 +51,7 @@ func newVirtual(t *testing.T, now int64) *virtual {
 		}
 	}
 	set(now)
-	return &virtual{store: store, set: set, reset: func() {
+	return &virtual{store: store, set: set, settle: func() { await(t, "all calls are sent", store.Idle) }, reset: func() {
 		store.Forget()
 		if err := client.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)

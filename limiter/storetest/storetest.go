@@ -23,6 +23,8 @@ type Harness struct {
 	Remembers bool
 	// Set moves the store's clock to a time, in microseconds since the epoch.
 	Set func(now int64)
+	// Settle waits until what was given back is; nil if it is at once.
+	Settle func()
 	// Reset forgets all counters.
 	Reset func()
 }
@@ -38,6 +40,12 @@ func Run(t *testing.T, newHarness func(t *testing.T, now int64) Harness) {
 			t.Parallel()
 			h := newHarness(t, epoch)
 			rapid.Check(t, func(rt *rapid.T) { schedule(rt, h, a) })
+		})
+		t.Run(name+" takes charges back", func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, epoch)
+			testGiveBack(t, h, a)
+			rapid.Check(t, func(rt *rapid.T) { givingBack(rt, h, a) })
 		})
 	}
 	t.Run("100 a minute admits 100 of those in second 59 and second 61", func(t *testing.T) {
