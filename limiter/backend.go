@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -33,6 +34,7 @@ type Backend struct {
 	name     string
 	store    Store
 	observer Observer
+	failure  atomic.Value // the last error, as text
 	breaker  *gobreaker.CircuitBreaker[[]Result]
 }
 
@@ -44,19 +46,37 @@ func NewBackend(name string, store Store, observer Observer, log *slog.Logger) *
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
 		// A caller that left says nothing about the store.
 		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
-		OnStateChange: func(_ string, _, to gobreaker.State) {
-			switch to {
-			case gobreaker.StateOpen:
+		// A probe that fails opens the breaker again, which is no news.
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			switch {
+			case from == gobreaker.StateClosed && to == gobreaker.StateOpen:
 				observer.CircuitOpen(name, true)
-				log.Warn("store fails, it is left alone for a moment", "store", name)
-			case gobreaker.StateClosed:
+				log.Warn("store fails, onStoreFailure decides until it answers", "store", name, "error", b.failure.Load())
+			case to == gobreaker.StateClosed:
 				observer.CircuitOpen(name, false)
 				log.Info("store answers again", "store", name)
-			case gobreaker.StateHalfOpen:
 			}
 		},
 	})
 	return b
+}
+
+// Probe asks a store whether it answers, so that a dead one is known before the first request has to find out.
+func (b *Backend) Probe(ctx context.Context, ping func(context.Context) error) {
+	for range failuresToOpen {
+		_, err := b.breaker.Execute(func() ([]Result, error) { return nil, b.noted(ping(ctx)) })
+		if err == nil {
+			return
+		}
+	}
+}
+
+func (b *Backend) noted(err error) error {
+	if err != nil {
+		b.failure.Store(err.Error())
+		b.observer.StoreError(b.name, reason(err))
+	}
+	return err
 }
 
 // Name is the store's name.
@@ -66,7 +86,7 @@ func (b *Backend) decide(ctx context.Context, checks []Check) ([]Result, error) 
 	return b.breaker.Execute(func() ([]Result, error) {
 		results, err := b.store.Decide(ctx, checks)
 		if err != nil && ctx.Err() == nil {
-			b.observer.StoreError(b.name, reason(err))
+			return nil, b.noted(err)
 		}
 		return results, err
 	})
