@@ -5,8 +5,8 @@ package sidecar
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/sluice-dev/sluice/internal/clock"
 	"github.com/sluice-dev/sluice/limiter"
@@ -18,6 +18,7 @@ import (
 // Guard limits the requests to an upstream.
 type Guard struct {
 	engine  *limiter.Engine
+	lines   *limiter.Lines
 	metrics *Metrics
 	clock   clock.Clock
 	set     atomic.Pointer[rules.Set]
@@ -27,7 +28,7 @@ type Guard struct {
 
 // NewGuard returns a Guard without rules.
 func NewGuard(e *limiter.Engine, m *Metrics, c clock.Clock, denyWithoutRules bool) *Guard {
-	return &Guard{engine: e, metrics: m, clock: c, denyWithoutRules: denyWithoutRules}
+	return &Guard{engine: e, lines: limiter.NewLines(e, c), metrics: m, clock: c, denyWithoutRules: denyWithoutRules}
 }
 
 // Rules are those in force; nil before the first.
@@ -50,6 +51,9 @@ type Verdict struct {
 	Fields answer.Fields
 	// Decided has one entry for each rule that applied.
 	Decided []answer.Decided
+
+	checks  []limiter.Check
+	results []limiter.Result
 }
 
 // Decide decides a request without holding it. multiply is what its cost is multiplied with. It takes trusted headers
@@ -80,7 +84,7 @@ func (g *Guard) Decide(r *http.Request, multiply int64) (*Verdict, error) {
 }
 
 func (g *Guard) verdict(plan rules.Plan, results []limiter.Result) *Verdict {
-	v := &Verdict{Decided: make([]answer.Decided, len(results))}
+	v := &Verdict{Decided: make([]answer.Decided, len(results)), checks: plan.Checks, results: results}
 	rejected, failed := false, false
 	for i, result := range results {
 		d := answer.Decided{Applied: plan.Applied[i], Result: result}
@@ -125,27 +129,14 @@ func (g *Guard) count(t *rules.Tier, decision string) {
 	g.metrics.requests.WithLabelValues(t.Rule.Policy.Name, t.Rule.Name, t.Name, decision).Inc()
 }
 
-// Wait holds a request that may pass until its departure. The error is the context's.
+// Wait holds a request that may pass until its departure; a caller that leaves makes room. The error is the context's.
 func (g *Guard) Wait(ctx context.Context, v *Verdict) error {
-	var longest time.Duration
-	for _, d := range v.Decided {
-		if !d.Limit.Shadow {
-			longest = max(longest, d.Delay)
-		}
-	}
-	if longest <= 0 {
+	if !slices.ContainsFunc(v.Decided, func(d answer.Decided) bool { return d.Delay > 0 && !d.Limit.Shadow }) {
 		return nil
 	}
 	g.metrics.queued.Inc()
 	defer g.metrics.queued.Dec()
-	timer := g.clock.NewTimer(longest)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return g.lines.Wait(ctx, v.checks, v.results)
 }
 
 // Handler guards next.
