@@ -54,6 +54,5 @@ func (l *Loader) Load(u *pushv1.Update) ([]*pushv1.PolicyResult, error) {
 			l.log.Error("policy can't be enforced as pushed, its former content stays", "policy", r.GetPolicy(), "error", r.GetError())
 		}
 	}
-	l.log.Info("rules in force", "version", set.Version, "policies", len(set.Policies))
 	return results, nil
 }

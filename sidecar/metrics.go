@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,8 @@ type Metrics struct {
 	roundTrips  prometheus.Counter
 	storeErrors *prometheus.CounterVec
 	circuitOpen prometheus.Gauge
+	mu          sync.Mutex
+	leftAlone   map[string]bool // stores
 	expressions *prometheus.CounterVec
 	opaque      prometheus.Counter
 	generation  *prometheus.GaugeVec
@@ -27,7 +30,7 @@ type Metrics struct {
 // NewMetrics registers the metrics; local is the store of this process alone.
 func NewMetrics(local *memory.Store) *Metrics {
 	m := &Metrics{
-		Registry: prometheus.NewRegistry(),
+		Registry: prometheus.NewRegistry(), leftAlone: map[string]bool{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_requests_total", Help: "Decisions, one for each rule that applied to a request.",
 		}, []string{"policy", "rule", "tier", "decision"}),
@@ -76,12 +79,15 @@ func (m *Metrics) RoundTrip(string) { m.roundTrips.Inc() }
 func (m *Metrics) StoreError(_, reason string) { m.storeErrors.WithLabelValues(reason).Inc() }
 
 // CircuitOpen implements limiter.Observer.
-func (m *Metrics) CircuitOpen(_ string, open bool) {
+func (m *Metrics) CircuitOpen(store string, open bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if open {
-		m.circuitOpen.Inc()
-		return
+		m.leftAlone[store] = true
+	} else {
+		delete(m.leftAlone, store)
 	}
-	m.circuitOpen.Dec()
+	m.circuitOpen.Set(float64(len(m.leftAlone)))
 }
 
 func (m *Metrics) expressionFailed(policy, rule, field string) {

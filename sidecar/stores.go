@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-dev/sluice/limiter"
-	"github.com/sluice-dev/sluice/limiter/memory"
 	"github.com/sluice-dev/sluice/limiter/redis"
 	pushv1 "github.com/sluice-dev/sluice/proto/sluice/push/v1"
 )
@@ -18,24 +18,26 @@ import (
 // Stores keeps one connection pool for each store, over changes of rules: a pool is made anew only where what
 // describes the store has changed. It is used by one goroutine at a time.
 type Stores struct {
+	local    limiter.Store
 	observer limiter.Observer
 	log      *slog.Logger
 	open     map[string]*openStore
 	known    map[string]*pushv1.Store
+	replaced []*openStore // by pools that serve the next rules; those in force still use them
 }
 
 type openStore struct {
 	described *pushv1.Store
 	backend   *limiter.Backend
-	close     func() error
+	redis     *redis.Store // nil = in this process
 }
 
 // ErrStore tells that a store can't be used as it is described.
 var ErrStore = errors.New("unusable store")
 
-// NewStores returns no stores.
-func NewStores(o limiter.Observer, log *slog.Logger) *Stores {
-	return &Stores{observer: o, log: log, open: map[string]*openStore{}}
+// NewStores returns no stores. local is the one in this process.
+func NewStores(local limiter.Store, o limiter.Observer, log *slog.Logger) *Stores {
+	return &Stores{local: local, observer: o, log: log, open: map[string]*openStore{}}
 }
 
 // Describe tells which stores there are from now on.
@@ -55,57 +57,62 @@ func (s *Stores) Backend(name string) (*limiter.Backend, error) {
 	if o := s.open[name]; o != nil && proto.Equal(o.described, described) {
 		return o.backend, nil
 	}
-	store, closer, err := s.openOne(described)
+	o, err := s.openOne(described)
 	if err != nil {
 		return nil, err
 	}
-	s.drop(name)
-	o := &openStore{described: described, backend: limiter.NewBackend(name, store, s.observer, s.log), close: closer}
+	s.retire(name)
 	s.open[name] = o
 	return o.backend, nil
 }
 
-// Prune closes the pools of stores that are no longer described. Calls under way fail, and the failure policy decides them.
+// Prune closes the pools that the rules in force do not use: of stores that changed, or are no longer described.
+// Calls under way come to their end.
 func (s *Stores) Prune() {
 	for name := range s.open {
 		if s.known[name] == nil {
-			s.drop(name)
+			s.retire(name)
 		}
 	}
+	for _, o := range s.replaced {
+		if err := o.redis.Close(); err != nil {
+			s.log.Warn("close store", "store", o.described.GetName(), "error", err)
+		}
+	}
+	s.replaced = nil
 }
 
 // Close closes every pool.
 func (s *Stores) Close() {
-	for name := range s.open {
-		s.drop(name)
-	}
+	s.known = nil
+	s.Prune()
 }
 
-func (s *Stores) drop(name string) {
-	o := s.open[name]
-	if o == nil {
-		return
+func (s *Stores) retire(name string) {
+	if o := s.open[name]; o != nil && o.redis != nil {
+		s.replaced = append(s.replaced, o)
+		s.observer.CircuitOpen(name, false) // its own circuit goes with it
 	}
 	delete(s.open, name)
-	if err := o.close(); err != nil {
-		s.log.Warn("close store", "store", name, "error", err)
-	}
 }
 
-func (s *Stores) openOne(d *pushv1.Store) (limiter.Store, func() error, error) {
+// openOne connects in the background: a store that can't be reached keeps nobody from serving.
+func (s *Stores) openOne(d *pushv1.Store) (*openStore, error) {
 	if d.GetTopology() == pushv1.Store_TOPOLOGY_MEMORY {
-		return memory.New(memory.Options{}), func() error { return nil }, nil
+		return &openStore{described: d, backend: limiter.NewBackend(d.GetName(), s.local, s.observer, s.log)}, nil
 	}
 	secure, err := tlsConfig(d.GetTls())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	store := redis.Open(redis.Options{
 		Topology: topologies[d.GetTopology()], Addresses: d.GetAddresses(), MasterName: d.GetMasterName(),
 		Username: d.GetUsername(), Password: d.GetPassword(), TLS: secure, Timeout: d.GetTimeout().AsDuration(),
 		RoundTrip: func() { s.observer.RoundTrip(d.GetName()) },
 	})
-	return store, store.Close, nil
+	backend := limiter.NewBackend(d.GetName(), store, s.observer, s.log)
+	go backend.Probe(context.Background(), store.Ping)
+	return &openStore{described: d, backend: backend, redis: store}, nil
 }
 
 var topologies = map[pushv1.Store_Topology]redis.Topology{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sync/errgroup"
@@ -15,7 +16,11 @@ import (
 	pushv1 "github.com/sluice-dev/sluice/proto/sluice/push/v1"
 )
 
-const minHashKey = 16
+const (
+	minHashKey = 16
+	// settle is how long a change may take: editors empty a file and then write it.
+	settle = 50 * time.Millisecond
+)
 
 // loadFiles puts the files' rules in force and watches them: a bad edit keeps the last good rules and says so.
 func (p *process) loadFiles(ctx context.Context, group *errgroup.Group) error {
@@ -56,6 +61,7 @@ func (p *process) loadFiles(ctx context.Context, group *errgroup.Group) error {
 }
 
 func (p *process) watch(ctx context.Context, watcher *fsnotify.Watcher, last []byte) {
+	var settled <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -63,6 +69,11 @@ func (p *process) watch(ctx context.Context, watcher *fsnotify.Watcher, last []b
 		case err := <-watcher.Errors:
 			p.log.Warn("watching the policy files", "error", err)
 		case <-watcher.Events:
+			if settled == nil {
+				settled = p.clock.NewTimer(settle).C()
+			}
+		case <-settled:
+			settled = nil
 			last = p.reload(last)
 		}
 	}
@@ -83,7 +94,9 @@ func (p *process) reload(last []byte) []byte {
 	}
 	if err != nil {
 		p.log.Error("the policy files can't be taken, the last good rules stay", "error", err)
+		return sum
 	}
+	p.log.Info("rules in force", "version", update.GetContentVersion())
 	return sum
 }
 

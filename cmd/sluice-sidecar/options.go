@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/url"
@@ -86,11 +87,9 @@ func (o *options) checkStandalone() error {
 	if len(o.policies) == 0 {
 		return usage("--policy is missing: give a YAML file with a RateLimitPolicy")
 	}
-	u, err := url.Parse(o.upstream)
-	if o.upstream == "" || err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return usage("--upstream %q is not a URL such as http://127.0.0.1:9000", o.upstream)
+	if err := o.checkUpstream(); err != nil {
+		return err
 	}
-	o.upstreamURL = u
 	if err := o.checkAddresses(); err != nil {
 		return err
 	}
@@ -103,6 +102,19 @@ func (o *options) checkStandalone() error {
 	return o.describeStore()
 }
 
+func (o *options) checkUpstream() error {
+	u, err := url.Parse(o.upstream)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return usage("--upstream %q is not a URL such as http://127.0.0.1:9000", o.upstream)
+	}
+	// Paths go to the application as they came.
+	if u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return usage("--upstream %q has more than scheme, host and port", u.Redacted())
+	}
+	o.upstreamURL = u
+	return nil
+}
+
 func (o *options) checkAddresses() error {
 	if o.listen == "" {
 		return usage("--listen is empty")
@@ -110,11 +122,20 @@ func (o *options) checkAddresses() error {
 	for _, a := range []struct{ flag, address string }{
 		{"listen", o.listen}, {"admin", o.admin}, {"decisions", o.decisions}, {"debug", o.debug},
 	} {
-		if _, _, err := net.SplitHostPort(a.address); a.address != "" && err != nil {
+		if a.address != "" && !isHostPort(a.address) {
 			return usage("--%s %q is not host:port", a.flag, a.address)
 		}
 	}
 	return nil
+}
+
+func isHostPort(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 func (o *options) describeStore() error {
@@ -128,7 +149,10 @@ func (o *options) describeStore() error {
 	}
 	address, username, password, secure, err := redis.ParseURL(o.store)
 	if err != nil {
-		return usage("--store: %s", err)
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // without the URL, which holds the password
+		}
+		return usage("--store is not a URL such as redis://user:password@host:6379: %s", err)
 	}
 	d := o.storeDescription
 	d.Topology, d.Addresses, d.Username, d.Password = pushv1.Store_TOPOLOGY_STANDALONE, []string{address}, username, password
@@ -151,6 +175,9 @@ func (o *options) checkCluster(cmd *cobra.Command) error {
 		if cmd.Flags().Changed(flag) {
 			return usage("--%s has no meaning with --push-address", flag)
 		}
+	}
+	if !isHostPort(o.pushAddress) {
+		return usage("--push-address %q is not host:port", o.pushAddress)
 	}
 	if o.pushCA == "" || o.pushToken == "" {
 		return usage("--push-address needs --push-ca-file and --push-token-file")

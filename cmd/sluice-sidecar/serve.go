@@ -15,11 +15,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-dev/sluice/internal/clock"
 	"github.com/sluice-dev/sluice/limiter"
 	"github.com/sluice-dev/sluice/limiter/memory"
+	pushv1 "github.com/sluice-dev/sluice/proto/sluice/push/v1"
 	"github.com/sluice-dev/sluice/sidecar"
 	"github.com/sluice-dev/sluice/sidecar/listen"
 	"github.com/sluice-dev/sluice/sidecar/probe"
@@ -55,7 +57,7 @@ func newProcess(o *options) (*process, error) {
 	local := memory.New(memory.Options{})
 	p := &process{o: o, log: log, clock: clock.Real(), metrics: sidecar.NewMetrics(local)}
 	p.guard = sidecar.NewGuard(limiter.NewEngine(local), p.metrics, p.clock, o.cluster() && o.onMissing == "deny")
-	p.stores = sidecar.NewStores(p.metrics, log)
+	p.stores = sidecar.NewStores(local, p.metrics, log)
 	var refresh func(policy, issuer, keyID string)
 	if o.cluster() {
 		refresh = func(policy, issuer, keyID string) { p.client.Refresh(policy, issuer, keyID) }
@@ -71,6 +73,7 @@ func newProcess(o *options) (*process, error) {
 // serve runs until the context ends. Whatever keeps it from starting is its error.
 func serve(ctx context.Context, o *options) error {
 	limitMemory()
+	goredis.SetLogger(quiet{})
 	p, err := newProcess(o)
 	if err != nil {
 		return err
@@ -96,10 +99,11 @@ func serve(ctx context.Context, o *options) error {
 	}
 	group.Go(func() error {
 		<-ctx.Done()
+		p.log.Info("stopping", "drainTimeout", p.o.drainTimeout.String())
 		p.shutdown(context.WithoutCancel(ctx), servers)
 		return nil
 	})
-	p.log.Info("serving", "version", version)
+	p.log.Info("serving", "version", version, addresses(servers))
 	return group.Wait()
 }
 
@@ -107,7 +111,7 @@ func serve(ctx context.Context, o *options) error {
 func (p *process) connect(ctx context.Context, group *errgroup.Group) {
 	p.client = push.NewClient(push.Options{
 		Address: p.o.pushAddress, CAFile: p.o.pushCA, TokenFile: p.o.pushToken, StateDir: p.o.stateDir,
-		Version: version, Clock: p.clock, Log: p.log, Load: p.loader.Load,
+		Version: version, Clock: p.clock, Log: p.log, Load: p.loadPushed,
 	})
 	p.client.Restore()
 	group.Go(func() error {
@@ -126,6 +130,14 @@ func (p *process) connect(ctx context.Context, group *errgroup.Group) {
 	})
 }
 
+func (p *process) loadPushed(u *pushv1.Update) ([]*pushv1.PolicyResult, error) {
+	results, err := p.loader.Load(u)
+	if err == nil {
+		p.log.Info("rules in force", "version", u.GetContentVersion(), "policies", len(results))
+	}
+	return results, err
+}
+
 // ready: with rules, or when they were waited for long enough and requests are allowed without.
 func (p *process) ready() bool {
 	return p.guard.Rules() != nil || p.o.onMissing == "allow" && p.waived.Load()
@@ -133,8 +145,17 @@ func (p *process) ready() bool {
 
 type server struct {
 	*http.Server
+	name     string // of the flag that gives its address
 	listener net.Listener
 	drains   bool
+}
+
+func addresses(servers []*server) slog.Attr {
+	list := make([]any, 0, len(servers))
+	for _, s := range servers {
+		list = append(list, slog.String(s.name, s.Addr))
+	}
+	return slog.Group("addresses", list...)
 }
 
 // servers opens every port, so that one that is taken is known before anything is served.
@@ -153,9 +174,9 @@ func (p *process) servers(ctx context.Context) (list []*server, err error) {
 	}
 	admin.Handle("GET /probe/{index}", probes)
 	for _, s := range []struct {
-		address string
-		handler http.Handler
-	}{{p.o.admin, admin}, {p.o.debug, p.guard.Debug()}, {p.o.decisions, p.guard.Decisions()}} {
+		name, address string
+		handler       http.Handler
+	}{{"admin", p.o.admin, admin}, {"debug", p.o.debug, p.guard.Debug()}, {"decisions", p.o.decisions, p.guard.Decisions()}} {
 		if s.address == "" {
 			continue
 		}
@@ -163,7 +184,7 @@ func (p *process) servers(ctx context.Context) (list []*server, err error) {
 		if err != nil {
 			return list, err
 		}
-		list = append(list, p.server(l, s.handler, false))
+		list = append(list, p.server(s.name, l, s.handler, false))
 	}
 	return p.guarded(ctx, list)
 }
@@ -175,7 +196,7 @@ func (p *process) guarded(ctx context.Context, list []*server) ([]*server, error
 		if err != nil {
 			return list, err
 		}
-		return append(list, p.server(l, p.guard.Handler(proxy.New(proxy.To(p.o.upstreamURL), p.log)), true)), nil
+		return append(list, p.server("listen", l, p.guard.Handler(proxy.New(proxy.To(p.o.upstreamURL), p.log)), true)), nil
 	}
 	handler := p.guard.Handler(proxy.New(sniffedTarget, p.log))
 	for address, port := range p.o.listeners {
@@ -187,7 +208,7 @@ func (p *process) guarded(ctx context.Context, list []*server) ([]*server, error
 		if port != 0 {
 			target = listen.Fixed(port)
 		}
-		s := p.server(listen.Sniff(ctx, l, target, p.metrics.Opaque, p.log), handler, true)
+		s := p.server("listen", listen.Sniff(ctx, l, target, p.metrics.Opaque, p.log), handler, true)
 		s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 			if sniffed, ok := c.(*listen.Conn); ok {
 				return context.WithValue(ctx, targetKey{}, sniffed.Target)
@@ -199,6 +220,11 @@ func (p *process) guarded(ctx context.Context, list []*server) ([]*server, error
 	return list, nil
 }
 
+// quiet drops what the Redis client prints: each error reaches the limiter, which reports it once.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
 type targetKey struct{}
 
 // sniffedTarget is where the request's connection wanted to go.
@@ -207,11 +233,11 @@ func sniffedTarget(r *http.Request) *url.URL {
 	return &url.URL{Scheme: "http", Host: host}
 }
 
-func (p *process) server(l net.Listener, h http.Handler, drains bool) *server {
+func (p *process) server(name string, l net.Listener, h http.Handler, drains bool) *server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(drains)
-	return &server{drains: drains, listener: l, Server: &http.Server{
+	return &server{name: name, drains: drains, listener: l, Server: &http.Server{
 		Addr: l.Addr().String(), Handler: h, Protocols: &protocols,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),

@@ -104,7 +104,7 @@ func (b *Builder) Build(u *pushv1.Update, former *Set) (*Set, []*pushv1.PolicyRe
 		compiled, err := b.policy(p, &secrets, share(u.GetShares(), result.GetPolicy()))
 		if err != nil {
 			result.Error = err.Error()
-			compiled = former.find(result.GetPolicy())
+			compiled = b.former(former.find(result.GetPolicy()), &secrets, share(u.GetShares(), result.GetPolicy()))
 		}
 		if compiled != nil {
 			set.Policies = append(set.Policies, compiled)
@@ -112,6 +112,18 @@ func (b *Builder) Build(u *pushv1.Update, former *Set) (*Set, []*pushv1.PolicyRe
 		results = append(results, result)
 	}
 	return set, results, nil
+}
+
+// former is a policy with its former content and today's secrets, stores and shares, so that it does not hold on to
+// a store that is gone.
+func (b *Builder) former(p *Policy, secrets *pushv1.Secrets, sh limiter.Share) *Policy {
+	if p == nil {
+		return nil
+	}
+	if again, err := b.policy(p.Source, secrets, sh); err == nil {
+		return again
+	}
+	return p
 }
 
 func (s *Set) find(name string) *Policy {
