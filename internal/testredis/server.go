@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,7 +19,6 @@ type Server struct {
 	Addr string
 
 	tb   testing.TB
-	dir  string
 	args []string
 	cmd  *exec.Cmd
 }
@@ -28,7 +26,11 @@ type Server struct {
 // Start runs a redis-server that keeps nothing on disk, waits until it answers, and ends it with the test.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := &Server{Addr: freeAddr(tb), tb: tb, dir: tb.TempDir(), args: args}
+	s := &Server{Addr: freeAddr(tb), tb: tb}
+	s.args = append([]string{
+		"--port", strconv.Itoa(portOf(tb, s.Addr)), "--bind", "127.0.0.1", "--dir", tb.TempDir(),
+		"--save", "", "--appendonly", "no",
+	}, args...)
 	tb.Cleanup(s.Stop)
 	s.Start()
 	return s
@@ -37,14 +39,7 @@ func Start(tb testing.TB, args ...string) *Server {
 // Start runs the process again after Stop, with no data.
 func (s *Server) Start() {
 	s.tb.Helper()
-	_, port, err := net.SplitHostPort(s.Addr)
-	if err != nil {
-		s.tb.Fatalf("address of redis-server: %v", err)
-	}
-	base := []string{
-		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no",
-	}
-	s.cmd = exec.CommandContext(context.Background(), "redis-server", append(base, s.args...)...) //nolint:gosec // a test's own arguments
+	s.cmd = exec.CommandContext(context.Background(), "redis-server", s.args...) //nolint:gosec // a test's own arguments
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		s.tb.Fatalf("start redis-server: %v (apt-get install redis-server)", err)
@@ -90,30 +85,18 @@ func (s *Server) signal(sig os.Signal) {
 	}
 }
 
-// awaitReady polls by connecting; the kernel offers nothing to wait on for another process's socket.
 func (s *Server) awaitReady() {
 	s.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
 	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, DisableIdentity: true})
 	defer func() {
 		if err := c.Close(); err != nil {
 			s.tb.Logf("close client: %v", err)
 		}
 	}()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	awaitThat(s.tb, "redis-server at "+s.Addr+" answers", func(ctx context.Context) bool {
 		err := c.Ping(ctx).Err()
-		if err == nil || redis.HasErrorPrefix(err, "NOAUTH") {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			s.tb.Fatalf("redis-server at %s does not answer: %v", s.Addr, err)
-		}
-	}
+		return err == nil || redis.HasErrorPrefix(err, "NOAUTH")
+	})
 }
 
 func freeAddr(tb testing.TB) string {

@@ -49,7 +49,7 @@ func (w *watched) asked(t *testing.T, r *limiter.Rule) bool {
 func TestARefusalIsRememberedUntilItsRetryAfter(t *testing.T) {
 	t.Parallel()
 	w := watch(t)
-	rule := perHour("ns/p/r/t", limiter.SlidingWindowLog, 1)
+	rule := perMonth("ns/p/r/t", limiter.SlidingWindowLog, 1)
 	rule.Limits[0].Window = 900 * time.Millisecond
 	told := 900 * time.Millisecond
 	for told > 850*time.Millisecond { // the server's own clock runs on
@@ -73,7 +73,7 @@ func TestARefusalIsRememberedUntilItsRetryAfter(t *testing.T) {
 func TestALongRefusalIsAskedForAgainEachSecond(t *testing.T) {
 	t.Parallel()
 	w := watch(t)
-	rule := perHour("ns/p/r/t", limiter.TokenBucket, 1)
+	rule := perMonth("ns/p/r/t", limiter.TokenBucket, 1)
 	w.exhaust(t, rule)
 	if w.asked(t, rule) {
 		t.Error("the server was asked again at once")
@@ -87,7 +87,7 @@ func TestALongRefusalIsAskedForAgainEachSecond(t *testing.T) {
 func TestARefusalIsForgottenByEditResetAndReconnect(t *testing.T) {
 	t.Parallel()
 	w := watch(t)
-	rule := perHour("ns/p/r/t", limiter.TokenBucket, 1)
+	rule := perMonth("ns/p/r/t", limiter.TokenBucket, 1)
 	w.exhaust(t, rule)
 	edited := *rule
 	if !w.asked(t, &edited) {
@@ -100,7 +100,7 @@ func TestARefusalIsForgottenByEditResetAndReconnect(t *testing.T) {
 	if err := w.server.Client().Do(t.Context(), "client", "kill", "type", "normal").Err(); err != nil {
 		t.Fatal(err)
 	}
-	other := perHour("ns/p/other/t", limiter.TokenBucket, 1)
+	other := perMonth("ns/p/other/t", limiter.TokenBucket, 1)
 	await(t, "the store has connected again", func() bool {
 		_, err := w.Decide(t.Context(), []limiter.Check{{Rule: other, Key: "k", Cost: 1}})
 		w.clock.Advance(time.Nanosecond)
@@ -111,11 +111,11 @@ func TestARefusalIsForgottenByEditResetAndReconnect(t *testing.T) {
 func TestNoRefusalIsRememberedWhereAnotherCallMayDiffer(t *testing.T) {
 	t.Parallel()
 	w := watch(t)
-	leaky := perHour("ns/p/leaky/t", limiter.LeakyBucket, 1)
+	leaky := perMonth("ns/p/leaky/t", limiter.LeakyBucket, 1)
 	leaky.Queue = limiter.Queue{MaxLength: 1, MaxWait: time.Millisecond}
-	shadow := perHour("ns/p/shadow/t", limiter.FixedWindow, 1)
+	shadow := perMonth("ns/p/shadow/t", limiter.FixedWindow, 1)
 	shadow.Shadow = true
-	counting := perHour("ns/p/counting/t", limiter.SlidingWindowLog, 1)
+	counting := perMonth("ns/p/counting/t", limiter.SlidingWindowLog, 1)
 	counting.CountRejected = true
 	for name, rule := range map[string]*limiter.Rule{
 		"a queue": leaky, "a shadow": shadow, "a log that counts refused requests": counting,
@@ -130,7 +130,7 @@ func TestNoRefusalIsRememberedWhereAnotherCallMayDiffer(t *testing.T) {
 func TestRefusedAttemptsAreAddedUpAndCounted(t *testing.T) {
 	t.Parallel()
 	w := watch(t)
-	rule := perHour("ns/p/r/t", limiter.FixedWindow, 1)
+	rule := perMonth("ns/p/r/t", limiter.FixedWindow, 1)
 	rule.CountRejected = true
 	w.exhaust(t, rule)
 	before := w.trips.Load()

@@ -25,10 +25,10 @@ func open(t *testing.T, o redis.Options) *redis.Store {
 	return store
 }
 
-func perHour(scope string, a limiter.Algorithm, requests int64) *limiter.Rule {
+func perMonth(scope string, a limiter.Algorithm, requests int64) *limiter.Rule {
 	return &limiter.Rule{
 		Scope: scope, Namespace: "ns", Algorithm: a, Mode: limiter.Central,
-		Limits: []limiter.Limit{{Requests: requests, Window: time.Hour}},
+		Limits: []limiter.Limit{{Requests: requests, Window: limiter.MaxWindow}},
 	}
 }
 
@@ -65,7 +65,7 @@ func TestCallersOfOneKeyShareARoundTripAndAreToldTheirOwnRemaining(t *testing.T)
 		Topology: redis.Standalone, Addresses: []string{server.Addr}, Timeout: 10 * time.Second,
 		RoundTrip: func() { trips.Add(1) },
 	})
-	rule := perHour("ns/p/r/t", limiter.SlidingWindowLog, 50)
+	rule := perMonth("ns/p/r/t", limiter.SlidingWindowLog, 50)
 	decide(t, store, rule)
 	before := trips.Load()
 	server.Freeze()
@@ -109,12 +109,12 @@ func TestACallerThatLeavesWhileItWaitsIsNotCounted(t *testing.T) {
 		Topology: redis.Standalone, Addresses: []string{server.Addr}, Timeout: 10 * time.Second,
 		RoundTrip: func() { trips.Add(1) },
 	})
-	rule := perHour("ns/p/r/t", limiter.FixedWindow, 50)
+	rule := perMonth("ns/p/r/t", limiter.FixedWindow, 50)
 	decide(t, store, rule)
 	before := trips.Load()
 	server.Freeze()
 	var group sync.WaitGroup
-	group.Go(func() { decide(t, store, perHour("ns/p/other/t", limiter.FixedWindow, 50)) })
+	group.Go(func() { decide(t, store, perMonth("ns/p/other/t", limiter.FixedWindow, 50)) })
 	await(t, "a call is on its way", func() bool { return trips.Load() == before+1 })
 	ctx, leave := context.WithCancel(t.Context())
 	for range 10 {
@@ -140,7 +140,7 @@ func TestAFlushedScriptIsLoadedAgainWithoutAnError(t *testing.T) {
 	server := testredis.Start(t)
 	client := server.Client()
 	store := open(t, redis.Options{Topology: redis.Standalone, Addresses: []string{server.Addr}, Timeout: 10 * time.Second})
-	rule := perHour("ns/p/r/t", limiter.TokenBucket, 50)
+	rule := perMonth("ns/p/r/t", limiter.TokenBucket, 50)
 	for i := range int64(5) {
 		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestNoRequestWaitsForAFrozenServerBeyondTheTimeOut(t *testing.T) {
 	server := testredis.Start(t)
 	const timeout = 300 * time.Millisecond
 	store := open(t, redis.Options{Topology: redis.Standalone, Addresses: []string{server.Addr}, Timeout: timeout})
-	rule := perHour("ns/p/r/t", limiter.TokenBucket, 1000)
+	rule := perMonth("ns/p/r/t", limiter.TokenBucket, 1000)
 	decide(t, store, rule)
 	server.Freeze()
 	var group sync.WaitGroup
