@@ -15,6 +15,11 @@ func (c *Check) CounterKey(dst []byte, limit int) []byte {
 	return strconv.AppendInt(dst, c.Rule.Limits[limit].Window.Milliseconds(), 10)
 }
 
+// LeasesKey appends the name under which the units are kept that are leased of all the check's counters.
+func (c *Check) LeasesKey(dst []byte) []byte {
+	return append(c.appendTag(dst), ":leases"...)
+}
+
 func (c *Check) appendTag(dst []byte) []byte {
 	dst = append(dst, "sluice:{"...)
 	dst = append(dst, c.Rule.Namespace...)

@@ -49,6 +49,7 @@ type Store struct {
 	client    redis.UniversalClient
 	cluster   *redis.ClusterClient // nil = one server holds all keys
 	script    script
+	lease     script
 	timeout   time.Duration
 	roundTrip func()
 	clock     clock.Clock
@@ -73,7 +74,7 @@ func Open(o Options) *Store {
 		o.Clock = clock.Real()
 	}
 	s := &Store{
-		script: newScript(decideSource), timeout: o.Timeout, roundTrip: o.RoundTrip, clock: o.Clock, lanes: map[string]*lane{},
+		script: newScript(decideSource), lease: newScript(leaseSource), timeout: o.Timeout, roundTrip: o.RoundTrip, clock: o.Clock, lanes: map[string]*lane{},
 	}
 	s.refusals = newRefusals(o.Clock, s.countAttempts)
 	s.client = redis.NewUniversalClient(&redis.UniversalOptions{

@@ -1,0 +1,90 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sluice-dev/sluice/limiter"
+)
+
+var (
+	//go:embed lease.lua
+	lease       string
+	leaseSource = algorithms + lease
+)
+
+const (
+	wordsPerLease  = 13
+	wordsPerTerms  = 4
+	wordsPerAsk    = 2
+	fieldsPerGrant = 3
+	fieldsPerState = 4
+)
+
+// Lease implements limiter.Lessor in one round trip.
+func (s *Store) Lease(ctx context.Context, c *limiter.Claim) (limiter.Grant, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	reply, err := s.runLease(ctx, c, false)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = s.runLease(ctx, c, true)
+	}
+	if err != nil {
+		return limiter.Grant{}, fmt.Errorf("lease from the store: %w", err)
+	}
+	return readGrant(c, reply)
+}
+
+func (s *Store) runLease(ctx context.Context, c *limiter.Claim, whole bool) ([]int64, error) {
+	s.roundTrip()
+	cmd := evalsha{redis.NewCmd(ctx, s.lease.claim(c, whole)...)}
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return nil, err //nolint:wrapcheck // the caller does
+	}
+	return integers(cmd.Val())
+}
+
+// claim lists the words of a call; whole sends the source, which makes the server know it.
+func (s script) claim(c *limiter.Claim, whole bool) []any {
+	check := limiter.Check{Rule: c.Rule, Key: c.Key}
+	words := make([]any, 0, wordsPerLease+wordsPerTerms*len(c.Rule.Limits)+wordsPerAsk*len(c.Asks))
+	if whole {
+		words = append(words, "eval", s.source)
+	} else {
+		words = append(words, "evalsha", s.sha)
+	}
+	words = append(words, 1+len(c.Rule.Limits), check.LeasesKey(nil))
+	words = appendKeys(words, &check)
+	words = append(words, c.Holder, c.Used, c.LastUse, c.Kept, c.Want, c.Life.Microseconds(),
+		letter(c.Rule.Algorithm), len(c.Rule.Limits))
+	for _, l := range c.Rule.Limits {
+		words = append(words, l.Requests, l.Capacity(), l.Window.Microseconds())
+	}
+	words = append(words, len(c.Asks))
+	for _, a := range c.Asks {
+		words = append(words, a.Cost, a.Callers)
+	}
+	return words
+}
+
+func readGrant(c *limiter.Claim, n []int64) (limiter.Grant, error) {
+	asks, limits := len(c.Asks), c.Rule.Limits
+	if len(n) != fieldsPerGrant+asks+fieldsPerState*len(limits) {
+		return limiter.Grant{}, fmt.Errorf("%w: %d numbers", ErrReply, len(n))
+	}
+	g := limiter.Grant{
+		Now: n[0], Kept: n[1] == 1, Units: n[2],
+		Served: n[fieldsPerGrant : fieldsPerGrant+asks], Limits: make([]limiter.State, len(limits)),
+	}
+	for i := range limits {
+		f := n[fieldsPerGrant+asks+fieldsPerState*i:]
+		g.Limits[i] = limiter.State{
+			Allowed: f[3] == 0, Limit: limits[i].Requests,
+			Remaining: f[0], Current: f[1], ResetAfter: micros(f[2]), RetryAfter: micros(f[3]),
+		}
+	}
+	return g, nil
+}
