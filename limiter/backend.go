@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -96,7 +97,7 @@ func reason(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return "timeout"
-	case isA[*net.OpError](err):
+	case isA[*net.OpError](err), errors.Is(err, io.EOF):
 		return "unreachable"
 	case isA[interface {
 		error

@@ -17,17 +17,26 @@ import (
 )
 
 type heard struct {
-	mu     sync.Mutex
-	errors int
-	open   bool
+	mu      sync.Mutex
+	reasons map[string]int
+	open    bool
 }
 
 func (*heard) RoundTrip(string) {}
 
-func (h *heard) StoreError(string, string) {
+func (h *heard) StoreError(_, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.errors++
+	if h.reasons == nil {
+		h.reasons = map[string]int{}
+	}
+	h.reasons[reason]++
+}
+
+func (h *heard) was(reason string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reasons[reason] > 0
 }
 
 func (h *heard) CircuitOpen(_ string, open bool) {

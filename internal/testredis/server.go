@@ -67,6 +67,17 @@ func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
 // Thaw lets a frozen process go on.
 func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
 
+// Admin is a client for which the server may be started with --requirepass and a user admin without one.
+func (s *Server) Admin() *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr, Username: "admin", Password: "any"})
+	s.tb.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			s.tb.Logf("close client: %v", err)
+		}
+	})
+	return c
+}
+
 // Client returns a client that is closed with the test.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr})

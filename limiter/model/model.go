@@ -66,7 +66,7 @@ func (c *Counter) Fits(now, cost int64) bool {
 		return false
 	}
 	if c.algorithm == limiter.LeakyBucket {
-		return c.Count(now) <= c.queue.MaxLength && c.Reset(now) <= c.queue.MaxWait.Microseconds()
+		return c.Count(now) <= c.queue.MaxLength && c.Count(now+c.queue.MaxWait.Microseconds()) == 0
 	}
 	return c.Count(now)+cost <= c.limit.Capacity()
 }

@@ -59,6 +59,13 @@ type Store struct {
 	lanes map[string]*lane // by server
 }
 
+// quiet keeps the client from writing log lines of its own: what fails is an error of the call that it fails.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+var silence = sync.OnceFunc(func() { redis.SetLogger(quiet{}) })
+
 // Open returns a Store. It does not connect yet: a server that can't be reached is an error of Decide.
 func Open(o Options) *Store {
 	if o.Timeout <= 0 {
@@ -77,6 +84,7 @@ func Open(o Options) *Store {
 		script: newScript(decideSource), lease: newScript(leaseSource), timeout: o.Timeout, roundTrip: o.RoundTrip, clock: o.Clock, lanes: map[string]*lane{},
 	}
 	s.refusals = newRefusals(o.Clock, s.countAttempts)
+	silence()
 	s.client = redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: o.Addresses, MasterName: o.MasterName, IsClusterMode: o.Topology == Cluster,
 		Username: o.Username, Password: o.Password, TLSConfig: o.TLS,
@@ -274,10 +282,14 @@ func (s *Store) exec(ctx context.Context, calls []*call, whole bool) {
 		commands[i] = evalsha{redis.NewCmd(ctx, s.script.command(c, whole)...)}
 		_ = pipe.Process(ctx, commands[i]) // it only queues
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_, failed := pipe.Exec(ctx)
 	for i, c := range calls {
+		reply, err := commands[i].Result()
+		if reply == nil && err == nil {
+			err = failed // before any was sent
+		}
 		c.reply, c.err = nil, nil
-		if reply, err := commands[i].Result(); err != nil {
+		if err != nil {
 			c.err = fmt.Errorf("ask the store: %w", err)
 		} else {
 			c.reply, c.err = integers(reply)

@@ -21,10 +21,10 @@ func TestStoreDecidesAsTheModels(t *testing.T) {
 
 func TestStoreThatRemembersRefusalsRefusesAsTheModels(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T, now int64) storetest.Harness {
+	storetest.RunSchedules(t, func(t *testing.T, now int64) storetest.Harness {
 		t.Helper()
 		v := newVirtual(t, now)
-		return storetest.Harness{Store: v.store, Remembers: true, Set: v.set, Settle: v.settle, Reset: v.reset}
+		return storetest.Harness{Store: v.store, Remembers: true, Set: v.set, Reset: v.reset}
 	})
 }
 

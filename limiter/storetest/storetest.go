@@ -29,18 +29,16 @@ type Harness struct {
 	Reset func()
 }
 
+var algorithms = map[string]limiter.Algorithm{
+	"TokenBucket": limiter.TokenBucket, "LeakyBucket": limiter.LeakyBucket, "FixedWindow": limiter.FixedWindow,
+	"SlidingWindowLog": limiter.SlidingWindowLog, "SlidingWindowCounter": limiter.SlidingWindowCounter,
+}
+
 // Run runs the suite. A harness is made for each part; now is where its clock stands at first.
 func Run(t *testing.T, newHarness func(t *testing.T, now int64) Harness) {
 	t.Helper()
-	for name, a := range map[string]limiter.Algorithm{
-		"TokenBucket": limiter.TokenBucket, "LeakyBucket": limiter.LeakyBucket, "FixedWindow": limiter.FixedWindow,
-		"SlidingWindowLog": limiter.SlidingWindowLog, "SlidingWindowCounter": limiter.SlidingWindowCounter,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t, epoch)
-			rapid.Check(t, func(rt *rapid.T) { schedule(rt, h, a) })
-		})
+	RunSchedules(t, newHarness)
+	for name, a := range algorithms {
 		t.Run(name+" takes charges back", func(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t, epoch)
@@ -60,6 +58,18 @@ func Run(t *testing.T, newHarness func(t *testing.T, now int64) Harness) {
 		t.Parallel()
 		testAllOrNothing(t, newHarness(t, epoch))
 	})
+}
+
+// RunSchedules runs the comparison with the models alone.
+func RunSchedules(t *testing.T, newHarness func(t *testing.T, now int64) Harness) {
+	t.Helper()
+	for name, a := range algorithms {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, epoch)
+			rapid.Check(t, func(rt *rapid.T) { schedule(rt, h, a) })
+		})
+	}
 }
 
 // epoch is a Tuesday noon, in microseconds.
