@@ -15,6 +15,9 @@ import (
 	"github.com/sluice-dev/sluice/sidecar/rules"
 )
 
+// maxHeaderLines is how many header lines a request may have.
+const maxHeaderLines = 256
+
 // Guard limits the requests to an upstream.
 type Guard struct {
 	engine  *limiter.Engine
@@ -70,6 +73,9 @@ func (g *Guard) Decide(r *http.Request, multiply int64) (*Verdict, error) {
 	plan := set.Plan(r, identity.PeerAddress(r.RemoteAddr), multiply, g.metrics.expressionFailed)
 	if plan.Unauthorized != nil {
 		return &Verdict{Refusal: answer.Unauthorized(plan.Unauthorized)}, nil
+	}
+	for _, t := range plan.ShadowRejected {
+		g.count(t, "shadow_rejected")
 	}
 	if plan.Rejected != nil {
 		g.count(plan.Rejected, "rejected")
@@ -139,11 +145,34 @@ func (g *Guard) Wait(ctx context.Context, v *Verdict) error {
 	return g.lines.Wait(ctx, v.checks, v.results)
 }
 
+// unproxied refuses what asks for another thing than a resource of the application.
+func unproxied(r *http.Request) *answer.Refusal {
+	if r.Method == http.MethodConnect {
+		return answer.NotTaken()
+	}
+	if lines := countLines(r.Header); lines > maxHeaderLines {
+		return answer.TooManyHeaders(lines, maxHeaderLines)
+	}
+	if r.URL.Opaque != "" {
+		return answer.BadRequest("The request's target is not a path")
+	}
+	rules.EscapePath(r.URL)
+	return nil
+}
+
+func countLines(h http.Header) int {
+	n := 0
+	for _, lines := range h {
+		n += len(lines)
+	}
+	return n
+}
+
 // Handler guards next.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodConnect {
-			answer.NotTaken().Write(w, r)
+		if refusal := unproxied(r); refusal != nil {
+			refusal.Write(w, r)
 			return
 		}
 		verdict, err := g.Decide(r, 1)

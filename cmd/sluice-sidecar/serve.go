@@ -30,9 +30,6 @@ import (
 )
 
 const (
-	headerTimeout = 10 * time.Second
-	idleTimeout   = 2 * time.Minute
-	maxHeader     = 64 << 10
 	// rulesWithin is how long readiness waits for the first rules before on-missing-rules decides.
 	rulesWithin = 10 * time.Second
 	// memoryShare of the memory limit is what Go may use before it collects harder.
@@ -234,14 +231,9 @@ func sniffedTarget(r *http.Request) *url.URL {
 }
 
 func (p *process) server(name string, l net.Listener, h http.Handler, drains bool) *server {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(drains)
-	return &server{name: name, drains: drains, listener: l, Server: &http.Server{
-		Addr: l.Addr().String(), Handler: h, Protocols: &protocols,
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
-	}}
+	s := &server{name: name, drains: drains, listener: l, Server: listen.NewServer(h, drains, p.log)}
+	s.Addr = l.Addr().String()
+	return s
 }
 
 func open(ctx context.Context, address string) (net.Listener, error) {

@@ -3,6 +3,7 @@ package answer
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -182,6 +183,21 @@ func BadGateway(fields Fields) *Refusal {
 	}}
 }
 
+// BadRequest is the 400 for a request that can't be understood.
+func BadRequest(detail string) *Refusal {
+	return &Refusal{Problem: Problem{
+		Type: blank, Title: http.StatusText(http.StatusBadRequest), Status: http.StatusBadRequest, Detail: detail,
+	}}
+}
+
+// TooManyHeaders is the 431 for a flood of header lines.
+func TooManyHeaders(lines, most int) *Refusal {
+	return &Refusal{Problem: Problem{
+		Type: blank, Title: http.StatusText(http.StatusRequestHeaderFieldsTooLarge), Status: http.StatusRequestHeaderFieldsTooLarge,
+		Detail: fmt.Sprintf("The request has %d header lines, and %d are taken", lines, most),
+	}}
+}
+
 // NotTaken is the answer to a method that is not proxied.
 func NotTaken() *Refusal {
 	return &Refusal{Problem: Problem{
@@ -200,7 +216,7 @@ func (r *Refusal) Write(w http.ResponseWriter, req *http.Request) {
 	if r.Problem.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	if strings.HasPrefix(req.Header.Get("Content-Type"), "application/grpc") {
+	if IsGRPC(req) {
 		r.writeGRPC(w)
 		return
 	}
@@ -218,6 +234,12 @@ func (r *Refusal) Write(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodHead {
 		_, _ = w.Write(body) // a caller that left needs no answer
 	}
+}
+
+// IsGRPC tells whether a request is a gRPC call.
+func IsGRPC(r *http.Request) bool {
+	rest, found := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return found && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
 var grpcCodes = map[int]codes.Code{

@@ -16,7 +16,7 @@ const maxHops = 64
 // Where X-Forwarded-For and Forwarded (RFC 7239) are both there and disagree, one of them was written by the caller and
 // nobody can tell which: then the peer's own address counts.
 func (r *Resolver) clientAddress(peer netip.Addr, h http.Header) netip.Addr {
-	if !r.trusts(peer) {
+	if !r.Trusts(peer) {
 		return peer
 	}
 	hops, forwarded := h["X-Forwarded-For"], h["Forwarded"]
@@ -51,7 +51,7 @@ func (r *Resolver) walk(peer netip.Addr, lines []string, parse func(string) (net
 				return nearest
 			}
 			nearest = address
-			if !r.trusts(address) {
+			if !r.Trusts(address) {
 				return nearest
 			}
 		}
@@ -59,7 +59,8 @@ func (r *Resolver) walk(peer netip.Addr, lines []string, parse func(string) (net
 	return nearest
 }
 
-func (r *Resolver) trusts(a netip.Addr) bool {
+// Trusts tells whether an address is a trusted proxy's.
+func (r *Resolver) Trusts(a netip.Addr) bool {
 	for _, p := range r.proxies {
 		if p.Contains(a) {
 			return true
@@ -70,7 +71,11 @@ func (r *Resolver) trusts(a netip.Addr) bool {
 
 // parseAddress reads an address with or without a port and brackets; IPv4-mapped IPv6 is IPv4.
 func parseAddress(s string) (netip.Addr, bool) {
-	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {
+	bare := s
+	if inner, bracketed := strings.CutPrefix(s, "["); bracketed && strings.HasSuffix(inner, "]") {
+		bare = strings.TrimSuffix(inner, "]")
+	}
+	if a, err := netip.ParseAddr(bare); err == nil {
 		return canonical(a), true
 	}
 	if ap, err := netip.ParseAddrPort(s); err == nil {
@@ -84,10 +89,18 @@ func parseForwarded(element string) (netip.Addr, bool) {
 	for pair := range strings.SplitSeq(element, ";") {
 		name, value, found := strings.Cut(strings.TrimSpace(pair), "=")
 		if found && strings.EqualFold(name, "for") {
-			return parseAddress(strings.Trim(value, `"`))
+			node, _, _ := strings.Cut(unquote(value), ":_") // a port may be obfuscated
+			return parseAddress(node)
 		}
 	}
 	return netip.Addr{}, false
+}
+
+func unquote(s string) string {
+	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
+		return s[1 : len(s)-1]
+	}
+	return s
 }
 
 // canonical leaves out what does not tell callers apart: the mapping of IPv4 and the zone.

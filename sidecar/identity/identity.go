@@ -5,6 +5,7 @@ package identity
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -42,6 +43,12 @@ type Resolver struct {
 // source is a header that carries a credential.
 type source struct{ header, prefix string }
 
+// mappedBits is how many bits of an IPv4-mapped IPv6 address stand before the IPv4 address.
+const mappedBits = 96
+
+// ErrKey tells that a credential can't be read as it was given.
+var ErrKey = errors.New("unreadable key")
+
 // Refresh asks for an issuer's keys anew, because a token names one that is not there.
 type Refresh func(issuer, keyID string)
 
@@ -57,6 +64,9 @@ func NewResolver(id *pushv1.Identity, keys []*pushv1.APIKey, sets map[string][]b
 		if err != nil {
 			return nil, fmt.Errorf("trusted proxy %q: %w", cidr, err)
 		}
+		if p.Addr().Is4In6() && p.Bits() >= mappedBits {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mappedBits)
+		}
 		r.proxies = append(r.proxies, p)
 	}
 	for _, j := range id.GetJwt() {
@@ -70,6 +80,9 @@ func NewResolver(id *pushv1.Identity, keys []*pushv1.APIKey, sets map[string][]b
 		r.apiKeys = newSource(s)
 	}
 	for _, k := range keys {
+		if len(k.GetHash()) != sha256.Size {
+			return nil, fmt.Errorf("API key of %q: %w: its hash has %d bytes", k.GetId(), ErrKey, len(k.GetHash()))
+		}
 		r.keys[[sha256.Size]byte(k.GetHash())] = k
 	}
 	return r, nil
@@ -79,20 +92,31 @@ func newSource(s *pushv1.Identity_CredentialSource) *source {
 	return &source{header: textproto.CanonicalMIMEHeaderKey(s.GetHeader()), prefix: s.GetPrefix()}
 }
 
-// credential returns what the header carries; several lines are one credential that is not valid.
+// credential returns what the header carries. Where one of several lines carries a credential, nobody can tell which line
+// the application reads: then the credential is not valid, as is a prefix with nothing behind it.
 func (s *source) credential(h http.Header) (value string, presented bool) {
 	lines := h[s.header]
-	if len(lines) == 0 {
-		return "", false
-	}
-	value = lines[0]
-	if len(value) < len(s.prefix) || !strings.EqualFold(value[:len(s.prefix)], s.prefix) {
-		return "", false
+	for _, line := range lines {
+		rest, found := cutPrefixFold(line, s.prefix)
+		if found {
+			value, presented = strings.TrimSpace(rest), true
+		}
 	}
 	if len(lines) > 1 {
+		return "", presented
+	}
+	return value, presented
+}
+
+// cutPrefixFold is strings.CutPrefix for ASCII in either case. net/http has cut the space at a line's end.
+func cutPrefixFold(line, prefix string) (rest string, found bool) {
+	if strings.EqualFold(line, strings.TrimSpace(prefix)) {
 		return "", true
 	}
-	return strings.TrimSpace(value[len(s.prefix):]), true
+	if len(line) < len(prefix) || !strings.EqualFold(line[:len(prefix)], prefix) {
+		return "", false
+	}
+	return line[len(prefix):], true
 }
 
 // RejectsInvalid tells whether a caller with an invalid credential is to be turned away.
@@ -153,38 +177,53 @@ func (r *Resolver) byAPIKey(h http.Header, caller *Caller) bool {
 }
 
 func (r *Resolver) byHeaders(peer netip.Addr, h http.Header, caller *Caller) bool {
-	if r.trusted == nil || !r.trusts(peer) {
+	if r.trusted == nil || !r.Trusts(peer) {
 		return false
 	}
 	lines := h[textproto.CanonicalMIMEHeaderKey(r.trusted.GetId())]
 	if len(lines) == 0 || lines[0] == "" {
 		return false
 	}
-	if len(lines) > 1 {
+	claims := map[string]any{}
+	several := len(lines) > 1
+	for claim, header := range r.trusted.GetClaims() {
+		values := h[textproto.CanonicalMIMEHeaderKey(header)]
+		several = several || len(values) > 1
+		if len(values) > 0 && values[0] != "" {
+			claims[claim] = values[0]
+		}
+	}
+	if several { // one of them is the caller's
 		caller.Invalid = true
 		return true
 	}
-	caller.Authenticated, caller.ID = true, lines[0]
+	caller.Authenticated, caller.ID, caller.Claims = true, lines[0], claims
 	caller.Key = "header|" + lines[0]
-	caller.Claims = map[string]any{}
-	for claim, header := range r.trusted.GetClaims() {
-		if v := h.Get(header); v != "" {
-			caller.Claims[claim] = v
-		}
-	}
 	return true
 }
 
-// TrustedHeaders lists the headers that only a trusted proxy may set, and tells whether the peer is one.
-func (r *Resolver) TrustedHeaders(peer netip.Addr) (names []string, trusted bool) {
+// TrustedHeaders lists the headers that only a trusted proxy may set.
+func (r *Resolver) TrustedHeaders() []string {
 	if r.trusted == nil {
-		return nil, false
+		return nil
 	}
-	names = append(names, textproto.CanonicalMIMEHeaderKey(r.trusted.GetId()))
+	names := []string{textproto.CanonicalMIMEHeaderKey(r.trusted.GetId())}
 	for _, header := range r.trusted.GetClaims() {
 		names = append(names, textproto.CanonicalMIMEHeaderKey(header))
 	}
-	return names, r.trusts(peer)
+	return names
+}
+
+// CredentialHeaders lists the headers that carry credentials.
+func (r *Resolver) CredentialHeaders() []string {
+	var names []string
+	for _, t := range r.tokens {
+		names = append(names, t.from.header)
+	}
+	if r.apiKeys != nil {
+		names = append(names, r.apiKeys.header)
+	}
+	return names
 }
 
 func anyClaims(m map[string]string) map[string]any {

@@ -24,6 +24,7 @@ const (
 	maxCached  = 10_000
 	clockSkew  = time.Minute
 	maxKeySets = 1 << 20
+	maxKeyID   = 256 // of one that is asked for
 )
 
 // errToken is why a token is not valid; only its kind is looked at.
@@ -115,14 +116,20 @@ func (t *tokenSource) verify(token string) (map[string]any, error) {
 	return payload, nil
 }
 
+// checkSignature takes the key that the token names; where it names none, each key is tried.
 func (t *tokenSource) checkSignature(token string, header map[string]any) error {
-	if kid, named := header["kid"].(string); named {
-		if _, known := t.keys.LookupKeyID(kid); !known && t.refresh != nil {
+	kid, named := header["kid"].(string)
+	if _, known := t.keys.LookupKeyID(kid); named && !known {
+		if t.refresh != nil && len(kid) <= maxKeyID {
 			t.refresh(t.issuer, kid)
 		}
+		return fmt.Errorf("%w: of an unknown key", errToken)
+	}
+	if _, extended := header["crit"]; extended {
+		return fmt.Errorf("%w: with extensions", errToken)
 	}
 	_, err := jws.Verify([]byte(token), jws.WithCompact(),
-		jws.WithKeySet(t.keys, jws.WithRequireKid(false), jws.WithInferAlgorithmFromKey(true)))
+		jws.WithKeySet(t.keys, jws.WithRequireKid(named), jws.WithInferAlgorithmFromKey(true)))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errToken, err)
 	}
@@ -135,7 +142,8 @@ func (t *tokenSource) checkClaims(claims map[string]any, now time.Time) (time.Ti
 	if !found || !now.Before(exp.Add(clockSkew)) {
 		return time.Time{}, fmt.Errorf("%w: expired, or without exp", errToken)
 	}
-	if nbf, set := numericDate(claims["nbf"]); set && now.Add(clockSkew).Before(nbf) {
+	nbf, valid := numericDate(claims["nbf"])
+	if _, set := claims["nbf"]; set && (!valid || now.Add(clockSkew).Before(nbf)) {
 		return time.Time{}, fmt.Errorf("%w: not yet valid", errToken)
 	}
 	if len(t.audiences) > 0 && !slices.ContainsFunc(audiences(claims["aud"]), func(a string) bool { return slices.Contains(t.audiences, a) }) {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,11 +16,13 @@ import (
 )
 
 const (
-	bufferSize     = 32 << 10
+	bufferSize     = 16 << 10
 	idlePerHost    = 512
 	dialTimeout    = 5 * time.Second
 	idleKeptFor    = 90 * time.Second
 	keepAliveProbe = 30 * time.Second
+	// continueWithin is how long the application may take to ask for the body of a request that expects 100-continue.
+	continueWithin = time.Second
 )
 
 // Target tells where a request goes.
@@ -48,28 +49,13 @@ func New(target Target, log *slog.Logger) http.Handler {
 			if errors.Is(r.Context().Err(), context.Canceled) {
 				return // the caller left
 			}
+			if b, ok := r.Body.(*body); ok && b.broken.Load() {
+				answer.BadRequest("The request's body can't be read").Write(w, r)
+				return
+			}
 			log.Warn("upstream can't be reached", "upstream", target(r).Host, "error", err)
 			answer.BadGateway(answer.FieldsFrom(r.Context())).Write(w, r)
 		},
-	}
-}
-
-// rewrite keeps the caller's host and path as they came and extends the forwarding headers.
-func rewrite(pr *httputil.ProxyRequest, target Target) {
-	to := target(pr.In)
-	pr.Out.URL.Scheme, pr.Out.URL.Host = to.Scheme, to.Host
-	pr.Out.Host = pr.In.Host
-	pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
-	host, proto := pr.In.Header["X-Forwarded-Host"], pr.In.Header["X-Forwarded-Proto"]
-	pr.SetXForwarded()
-	if host != nil {
-		pr.Out.Header["X-Forwarded-Host"] = host
-	}
-	if proto != nil {
-		pr.Out.Header["X-Forwarded-Proto"] = proto
-	}
-	if pr.In.Header["Te"] != nil && strings.Contains(pr.In.Header.Get("Te"), "trailers") {
-		pr.Out.Header.Set("Te", "trailers")
 	}
 }
 
@@ -81,18 +67,18 @@ func newTransport() *transport {
 	build := func(p *http.Protocols) *http.Transport {
 		return &http.Transport{
 			DialContext: dialer.DialContext, DisableCompression: true, Protocols: p,
-			MaxIdleConns: 0, MaxIdleConnsPerHost: idlePerHost, IdleConnTimeout: idleKeptFor,
-			ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
+			MaxIdleConnsPerHost: idlePerHost, IdleConnTimeout: idleKeptFor, ExpectContinueTimeout: continueWithin,
 		}
 	}
 	var one, two http.Protocols
 	one.SetHTTP1(true)
 	two.SetUnencryptedHTTP2(true)
+	two.SetHTTP2(true)
 	return &transport{build(&one), build(&two)}
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+	if r.ProtoMajor == 2 && answer.IsGRPC(r) {
 		return t.two.RoundTrip(r)
 	}
 	return t.one.RoundTrip(r)

@@ -3,7 +3,6 @@ package rules
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 
@@ -76,7 +75,7 @@ func (x *index) place(m *matcher, path *pushv1.Match_StringMatch) error {
 }
 
 // find calls each for every rule that a request matches, in no order, maybe more than once.
-func (x *index) find(path string, r *http.Request, query func() url.Values, each func(*Rule)) {
+func (x *index) find(path string, r *http.Request, query func() map[string]string, each func(*Rule)) {
 	visit := func(list []*matcher) {
 		for _, m := range list {
 			if m.fits(path, r, query) {
@@ -94,7 +93,7 @@ func (x *index) find(path string, r *http.Request, query func() url.Values, each
 	}
 }
 
-func (m *matcher) fits(path string, r *http.Request, query func() url.Values) bool {
+func (m *matcher) fits(path string, r *http.Request, query func() map[string]string) bool {
 	if m.method != "" && m.method != r.Method || m.pattern != nil && !m.pattern.MatchString(path) {
 		return false
 	}
@@ -104,7 +103,7 @@ func (m *matcher) fits(path string, r *http.Request, query func() url.Values) bo
 		}
 	}
 	for i := range m.query {
-		if !m.query[i].fits(query().Get(m.query[i].name)) {
+		if !m.query[i].fits(query()[m.query[i].name]) {
 			return false
 		}
 	}

@@ -1,6 +1,10 @@
 package rules
 
-import "strings"
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
 
 // NormalizePath brings an escaped path into the one form in which paths are matched: unreserved characters decoded
 // (RFC 3986 §2.3), escapes in upper case, slashes merged, dot segments removed.
@@ -27,6 +31,23 @@ func NormalizePath(escaped string) string {
 		path += "/"
 	}
 	return path
+}
+
+// EscapePath escapes the characters of a request's path that must not stand in a URL, and leaves all others as they came: so
+// the application gets the bytes that were matched. Without it, net/url would decode and encode the whole path anew.
+func EscapePath(u *url.URL) {
+	if u.RawPath == "" || u.EscapedPath() == u.RawPath {
+		return
+	}
+	var b strings.Builder
+	for i := range len(u.RawPath) {
+		if c := u.RawPath[i]; isUnreserved(c) || strings.IndexByte("/%!$&'()*+,;=:@[]", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	u.RawPath = b.String()
 }
 
 // isNormal spares most paths the work.

@@ -7,10 +7,10 @@ import (
 	"encoding/binary"
 	"maps"
 	"math"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/sluice-dev/sluice/internal/expression"
@@ -24,8 +24,9 @@ type Plan struct {
 	// Applied has one entry for each rule that applies, in order; Checks goes with it.
 	Applied []Applied
 	Checks  []limiter.Check
-	// Rejected is the rule that turns the request away because its key yields nothing.
-	Rejected *Tier
+	// Rejected is the rule that turns the request away because its key yields nothing; ShadowRejected would do so.
+	Rejected       *Tier
+	ShadowRejected []*Tier
 	// Unauthorized is the policy that turns away the invalid credential.
 	Unauthorized *Policy
 }
@@ -51,27 +52,11 @@ func (s *Set) Plan(r *http.Request, peer netip.Addr, multiply int64, failed Fail
 			return plan
 		}
 	}
-	s.strip(peer, r.Header)
+	s.headers.strip(r, peer)
 	for i, p := range s.Policies {
 		p.plan(r, facts, callers[i], multiply, failed, &plan)
 	}
 	return plan
-}
-
-// strip removes the headers that only a trusted proxy may set, unless the peer is one to some policy.
-func (s *Set) strip(peer netip.Addr, h http.Header) {
-	believed := map[string]bool{}
-	for _, p := range s.Policies {
-		names, trusted := p.identity.TrustedHeaders(peer)
-		for _, name := range names {
-			believed[name] = believed[name] || trusted
-		}
-	}
-	for name, keep := range believed {
-		if !keep {
-			delete(h, name)
-		}
-	}
 }
 
 func (p *Policy) plan(r *http.Request, facts *facts, caller identity.Caller, multiply int64, failed Failed, plan *Plan) {
@@ -87,13 +72,22 @@ func (p *Policy) plan(r *http.Request, facts *facts, caller identity.Caller, mul
 		}
 		key, ok := rule.key(vars, p, caller, failed)
 		if !ok {
-			if rule.missingKey == pushv1.Rule_MISSING_KEY_REJECT && plan.Rejected == nil {
-				plan.Rejected = t
+			if rule.missingKey == pushv1.Rule_MISSING_KEY_REJECT {
+				plan.reject(t)
 			}
 			continue
 		}
 		plan.Applied = append(plan.Applied, Applied{t, vars})
 		plan.Checks = append(plan.Checks, limiter.Check{Rule: t.Limit, Key: key, Cost: rule.costOf(vars, multiply, failed)})
+	}
+}
+
+func (plan *Plan) reject(t *Tier) {
+	switch {
+	case t.Limit.Shadow:
+		plan.ShadowRejected = append(plan.ShadowRejected, t)
+	case plan.Rejected == nil:
+		plan.Rejected = t
 	}
 }
 
@@ -181,7 +175,7 @@ type facts struct {
 	path    string
 	headers expression.Strings
 	params  expression.Strings
-	values  url.Values
+	values  map[string]string
 }
 
 func newFacts(r *http.Request) *facts {
@@ -201,28 +195,61 @@ func newFacts(r *http.Request) *facts {
 		},
 	}
 	f.params = expression.Strings{
-		Get: func(name string) (string, bool) { return f.query().Get(name), f.query().Has(name) },
-		All: func() map[string]string {
-			all := map[string]string{}
-			for _, name := range slices.Collect(maps.Keys(f.query())) {
-				all[name] = f.query().Get(name)
-			}
-			return all
+		Get: func(name string) (string, bool) {
+			value, found := f.query()[name]
+			return value, found
 		},
+		All: func() map[string]string { return maps.Clone(f.query()) },
 	}
 	return f
 }
 
-func (f *facts) query() url.Values {
+func (f *facts) query() map[string]string {
 	if f.values == nil {
-		f.values = f.request.URL.Query()
+		f.values = parseQuery(f.request.URL.RawQuery)
 	}
 	return f.values
 }
 
+// parseQuery reads a query as browsers write it: the first parameter of a name counts, a semicolon is a character as any
+// other, and what can't be decoded stays as it is, since the application gets it too.
+func parseQuery(raw string) map[string]string {
+	values := map[string]string{}
+	for pair := range strings.SplitSeq(raw, "&") {
+		if pair == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(pair, "=")
+		if name = decodeQuery(name); !has(values, name) {
+			values[name] = decodeQuery(value)
+		}
+	}
+	return values
+}
+
+func has(values map[string]string, name string) bool {
+	_, found := values[name]
+	return found
+}
+
+func decodeQuery(s string) string {
+	if decoded, err := url.QueryUnescape(s); err == nil {
+		return decoded
+	}
+	return s
+}
+
+// hostOf is the host without port, in lower case, so that one host has one spelling.
+func hostOf(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
 func (f *facts) vars(c identity.Caller) *expression.Vars {
 	return &expression.Vars{
-		Method: f.request.Method, Path: f.path, Host: f.request.Host, Headers: f.headers, Query: f.params,
+		Method: f.request.Method, Path: f.path, Host: hostOf(f.request.Host), Headers: f.headers, Query: f.params,
 		Size: f.request.ContentLength, SourceAddress: c.Address.String(),
 		Authenticated: c.Authenticated, Invalid: c.Invalid, ID: c.ID, Key: c.Key, Claims: c.Claims,
 	}

@@ -22,6 +22,8 @@ import (
 type Set struct {
 	Version  string
 	Policies []*Policy
+
+	headers headers
 }
 
 // Policy is one compiled policy.
@@ -111,6 +113,7 @@ func (b *Builder) Build(u *pushv1.Update, former *Set) (*Set, []*pushv1.PolicyRe
 		}
 		results = append(results, result)
 	}
+	set.headers = newHeaders(set.Policies)
 	return set, results, nil
 }
 
