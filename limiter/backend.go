@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,7 @@ type Observer interface {
 type Backend struct {
 	name     string
 	store    Store
+	hybrid   Store // decides rules in mode Hybrid; nil = as the others
 	observer Observer
 	failure  atomic.Value // the last error, as text
 	breaker  *gobreaker.CircuitBreaker[[]Result]
@@ -84,6 +86,13 @@ func (b *Backend) noted(err error) error {
 func (b *Backend) Name() string { return b.name }
 
 func (b *Backend) decide(ctx context.Context, checks []Check) ([]Result, error) {
+	if b.hybrid != nil && slices.ContainsFunc(checks, func(c Check) bool { return c.Rule.Mode == Hybrid }) {
+		return b.hybrid.Decide(ctx, checks) //nolint:wrapcheck // it is what the store would have been
+	}
+	return b.ask(ctx, checks)
+}
+
+func (b *Backend) ask(ctx context.Context, checks []Check) ([]Result, error) {
 	return b.breaker.Execute(func() ([]Result, error) {
 		results, err := b.store.Decide(ctx, checks)
 		if err != nil && ctx.Err() == nil {

@@ -51,6 +51,8 @@ func (e *Engine) giveBack(checks []Check, results []Result, undecided bool) {
 		switch results[i].Source {
 		case FromStore:
 			GiveBack(checks[i].Rule.Backend.store, one, result, undecided)
+		case FromLease:
+			GiveBack(checks[i].Rule.Backend.hybrid, one, result, undecided)
 		case FromShare:
 			GiveBack(e.local, shares(one), result, undecided)
 		default: // nothing was charged

@@ -48,3 +48,37 @@ type Grant struct {
 	// RetryAfter is for the largest cost that was refused, and it and ResetAfter are upper bounds.
 	Limits []State
 }
+
+// Lease has rules in mode Hybrid decided by a Store that leases from this one. It is given what it leases from, behind the
+// breaker, and stands before it itself: what is leased may be used while the store fails. A store that leases nothing is in
+// this process, and decides such rules as the others.
+func (b *Backend) Lease(holder func(Lessor) Store) {
+	if lessor, able := b.store.(Lessor); able {
+		b.hybrid = holder(guarded{b, lessor})
+	}
+}
+
+// guarded is a Lessor behind the breaker of its backend.
+type guarded struct {
+	backend *Backend
+	lessor  Lessor
+}
+
+func (g guarded) Decide(ctx context.Context, checks []Check) ([]Result, error) {
+	return g.backend.ask(ctx, checks)
+}
+
+func (g guarded) Lease(ctx context.Context, c *Claim) (grant Grant, err error) {
+	_, err = g.backend.breaker.Execute(func() ([]Result, error) {
+		grant, err = g.lessor.Lease(ctx, c)
+		return nil, g.backend.noted(err)
+	})
+	return grant, err
+}
+
+// GiveBack implements Returner.
+func (g guarded) GiveBack(checks []Check, results []Result) {
+	if r, able := g.lessor.(Returner); able {
+		r.GiveBack(checks, results)
+	}
+}

@@ -119,7 +119,7 @@ type Result struct {
 	Delay time.Duration
 	// RetryAfter is the longest of the limits'.
 	RetryAfter time.Duration
-	// At is the time of the decision by the store's clock, in microseconds since the epoch.
+	// At is the time of the decision by the store's clock, in microseconds since the epoch. FromLease, it names the lease.
 	At int64
 	// Limits has one State for each of the rule's limits, in their order.
 	Limits []State

@@ -137,6 +137,11 @@ func (h *Holder) target(now time.Time) int64 {
 	return target
 }
 
+// Holds tells whether there is something that the store should hear of.
+func (h *Holder) Holds(now time.Time) bool {
+	return h.Held(now) > 0 && h.id != 0 || h.used > 0
+}
+
 // Flying tells whether a claim is under way.
 func (h *Holder) Flying() bool { return h.flying }
 
@@ -209,7 +214,7 @@ func (h *Holder) Tend(now time.Time) (*limiter.Claim, time.Duration) {
 	switch held := h.Held(now); {
 	case h.flying:
 		return nil, h.life / 4
-	case h.id != 0 && (held > 0 || h.used > 0):
+	case h.Holds(now):
 		if rest := h.life*4/5 - h.age(now); rest > 0 {
 			return nil, rest
 		}
@@ -219,7 +224,7 @@ func (h *Holder) Tend(now time.Time) (*limiter.Claim, time.Duration) {
 		}
 		return h.claim(now, nil, keep, 0), 0
 	case held > 0, now.Sub(h.demand.last) < 4*h.life:
-		return nil, h.life
+		return nil, h.life / 2
 	default:
 		return nil, 0
 	}

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	shortest = 100 * time.Millisecond // lease
+	shortest = 50 * time.Millisecond // lease
 	longest  = time.Second
 	// lives is how many lease lives make the time in which a limit's capacity comes back, where that is possible.
 	lives = 200
 	// fewest lives that make leasing worth while.
 	fewest = 5
-	// slow is how many units a key must need in a lease's life to have any leased.
+	// slow is how many requests must come in a lease's life for anything to be leased.
 	slow = 2
 	// growth of a slice that did not last for that part of its life.
 	growth = 4
@@ -70,8 +70,11 @@ func (p *pace) allows(now time.Time, cost int64) bool {
 	return p.owed(now) <= reserve-1 && (cost < p.cost || !now.Before(p.paused))
 }
 
-// pause keeps requests from asking for what the store has just refused.
+// pause keeps requests from asking for what the store has just refused, unless few claims were made lately.
 func (p *pace) pause(now time.Time, cost int64, most time.Duration, random *rand.Rand) {
+	if p.owed(now) < reserve/2 {
+		return
+	}
 	if now.Before(p.paused) {
 		p.cost = min(p.cost, cost)
 		return
@@ -89,34 +92,37 @@ func (p *pace) wait(now time.Time, cost int64) time.Duration {
 	return max(0, wait)
 }
 
-// demand measures how many units are asked for in a lease's life.
+// demand measures how much is asked for in a lease's life.
 type demand struct {
 	life            time.Duration
 	start           time.Time // of the present span
-	present, former int64     // units asked for in it, and in the span before
+	present, former amount    // in it, and in the span before
 	last            time.Time
 }
+
+type amount struct{ units, requests int64 }
 
 func (d *demand) add(now time.Time, units int64) {
 	d.turn(now)
 	d.last = now
-	d.present = min(d.present+units, limiter.MaxCost)
+	d.present.units = min(d.present.units+units, limiter.MaxCost)
+	d.present.requests++
 }
 
 func (d *demand) turn(now time.Time) {
 	switch passed := now.Sub(d.start); {
 	case passed >= 2*d.life:
-		d.start, d.former, d.present = now, 0, 0
+		d.start, d.former, d.present = now, amount{}, amount{}
 	case passed >= d.life:
-		d.start, d.former, d.present = d.start.Add(d.life), d.present, 0
+		d.start, d.former, d.present = d.start.Add(d.life), d.present, amount{}
 	}
 }
 
 // units that are needed for a lease's life; 0 for a slow key.
 func (d *demand) units(now time.Time) int64 {
 	d.turn(now)
-	if n := max(d.present, d.former); n >= slow {
-		return n
+	if max(d.present.requests, d.former.requests) < slow {
+		return 0
 	}
-	return 0
+	return max(d.present.units, d.former.units)
 }
