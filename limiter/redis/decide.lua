@@ -2,45 +2,45 @@
 -- one request was charged.
 --
 -- KEYS: one counter for each limit of each check, in order.
--- ARGV: number of callers, or 0 to take back; number of checks; then for each check
---   algorithm letter, cost, shadow (0|1), countRejected (0|1), queue length, longest wait (µs), what is taken back
+-- ARGV: number of callers, or 0 to take back; then for each check, packed:
+--   algorithm letter, flags (1 shadow, 2 countRejected), cost, queue length, longest wait (µs), what is taken back
 --   (LeakyBucket: the end of the backlog as it was left; else the time of the decision), number of limits,
 --   then for each limit: requests, capacity, window (µs).
 -- Returns, flat: the time (µs), then a row for each caller with, for each check: allowed (0|1), delay (µs), then for each
 --   limit: fits (0|1), remaining, current, reset (µs), retry (µs; -1 = never; 0 where allowed).
 --   A row that charges nothing stands for all callers after it.
 
-local function readcheck(first)
-  local check = { algorithm = algorithms[ARGV[position + 1]], limits = {} }
-  position = position + 1
-  check.cost, check.shadow, check.rejected = take(), take() == 1, take() == 1
-  local queue, maxwait = take(), take()
-  check.back = take()
-  for i = 1, take() do
-    local t = { requests = take(), capacity = take(), window = take(), queue = queue, maxwait = maxwait }
-    local c = { terms = t, key = KEYS[first + i], value = redis.call('GET', KEYS[first + i]) }
-    check.algorithm.advance(c, t)
-    check.limits[i] = c
-  end
-  return check
-end
+local checks, reply = {}, { now }
 
 local function readchecks()
-  local checks, used = {}, 0
-  for i = 1, take() do
-    checks[i] = readcheck(used)
-    used = used + #checks[i].limits
+  local used = 0
+  for i = 2, #ARGV do
+    local letter, flags, cost, queue, maxwait, back, n, at = struct.unpack('>c1I1I4I4I7I7I1', ARGV[i])
+    local kind, limits = algorithm(letter), {}
+    for j = 1, n do
+      local requests, capacity, window
+      requests, capacity, window, at = struct.unpack('>I4I4I6', ARGV[i], at)
+      local t = { requests = requests, capacity = capacity, window = window, queue = queue, maxwait = maxwait }
+      local key = KEYS[used + j]
+      local c = { terms = t, key = key, value = redis.call('GET', key), fits = false, changed = false, edited = false }
+      kind.advance(c, t)
+      limits[j] = c
+    end
+    used = used + n
+    checks[i - 1] = {
+      algorithm = kind, limits = limits, cost = cost, asked = max(1, cost), back = back,
+      shadow = flags % 2 == 1, rejected = flags > 1, allowed = true,
+    }
   end
-  return checks
 end
 
 -- Whether the request may pass, as far as rules that are no shadows have it.
-local function admit(checks)
+local function admit()
   local admitted = true
   for _, check in ipairs(checks) do
     check.allowed = true
     for _, c in ipairs(check.limits) do
-      c.fits = check.algorithm.fits(c, c.terms, max(1, check.cost))
+      c.fits = check.algorithm.fits(c, c.terms, check.asked)
       check.allowed = check.allowed and c.fits
     end
     admitted = admitted and (check.allowed or check.shadow)
@@ -55,32 +55,32 @@ local function charges(check, t, admitted)
 end
 
 -- Charges a check and appends how it stands to the reply; tells whether anything was charged.
-local function settle(check, admitted, reply)
-  local algorithm, asked, changed = check.algorithm, max(1, check.cost), false
-  local head = #reply
-  reply[head + 1], reply[head + 2] = check.allowed and 1 or 0, 0
+local function settle(check, admitted)
+  local kind, changed, head = check.algorithm, false, #reply + 2
+  local n = head
+  reply[head - 1], reply[head] = check.allowed and 1 or 0, 0
   for _, c in ipairs(check.limits) do
     local t = c.terms
-    if algorithm.delay and check.allowed and check.cost > 0 then reply[head + 2] = algorithm.delay(c, t) end
+    if kind.delay and check.allowed and check.cost > 0 then reply[head] = kind.delay(c, t) end
     if charges(check, t, admitted) then
-      algorithm.add(c, t, check.cost)
+      kind.add(c, t, check.cost)
       c.changed, changed = true, true
     end
-    local remaining, current, reset = algorithm.standing(c, t)
-    local n = #reply
+    local remaining, current, reset = kind.standing(c, t)
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = c.fits and 1 or 0, remaining, current, reset
-    reply[n + 5] = check.allowed and 0 or algorithm.retry(c, t, asked)
+    reply[n + 5] = check.allowed and 0 or kind.retry(c, t, check.asked)
+    n = n + 5
   end
   return changed
 end
 
-local function decide(checks, reply)
-  local admitted, changed = admit(checks), false
-  for _, check in ipairs(checks) do changed = settle(check, admitted, reply) or changed end
+local function decide()
+  local admitted, changed = admit(), false
+  for _, check in ipairs(checks) do changed = settle(check, admitted) or changed end
   return changed
 end
 
-local function takeback(checks)
+local function takeback()
   for _, check in ipairs(checks) do
     for _, c in ipairs(check.limits) do
       c.edited = check.algorithm.takeback(c, c.terms, check.cost, check.back)
@@ -88,21 +88,15 @@ local function takeback(checks)
   end
 end
 
-local function save(checks)
-  for _, check in ipairs(checks) do
-    for _, c in ipairs(check.limits) do
-      if c.changed or c.edited then
-        write(c.key, check.algorithm.save(c, c.terms))
-      end
-    end
+readchecks()
+local callers = tonumber(ARGV[1])
+if callers == 0 then takeback() end
+for _ = 1, callers do
+  if not decide() then break end
+end
+for _, check in ipairs(checks) do
+  for _, c in ipairs(check.limits) do
+    if c.changed or c.edited then write(c.key, check.algorithm.save(c, c.terms)) end
   end
 end
-
-local callers = take()
-local checks, reply = readchecks(), { now }
-if callers == 0 then takeback(checks) end
-for _ = 1, callers do
-  if not decide(checks, reply) then break end
-end
-save(checks)
 return reply

@@ -15,7 +15,7 @@ local UNBOUNDED = { requests = MAX_COUNT }
 
 local holder, used, lastuse, kept, want, life = take(), take(), take(), take(), take(), take()
 position = position + 1
-local algorithm, limits = algorithms[ARGV[position]], {}
+local algorithm, limits = algorithm(ARGV[position]), {}
 for i = 1, take() do
   limits[i] = {
     terms = { requests = take(), capacity = take(), window = take() },

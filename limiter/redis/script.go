@@ -7,6 +7,7 @@ package redis
 import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts so
 	_ "embed"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -28,9 +29,9 @@ var (
 var ErrReply = errors.New("unexpected reply of the script")
 
 const (
-	wordsPerCall   = 5
-	wordsPerCheck  = 8
-	wordsPerLimit  = 4
+	wordsPerCall   = 4
+	bytesPerCheck  = 25
+	bytesPerLimit  = 14
 	fieldsPerCheck = 2
 	fieldsPerLimit = 5
 	never          = -1
@@ -50,7 +51,7 @@ func (s script) command(c *call, whole bool) []any {
 	for i := range c.checks {
 		limits += len(c.checks[i].Rule.Limits)
 	}
-	words := make([]any, 0, wordsPerCall+wordsPerCheck*len(c.checks)+wordsPerLimit*limits)
+	words := make([]any, 0, wordsPerCall+len(c.checks)+limits)
 	if whole {
 		words = append(words, "eval", s.source, limits)
 	} else {
@@ -59,9 +60,9 @@ func (s script) command(c *call, whole bool) []any {
 	for i := range c.checks {
 		words = appendKeys(words, &c.checks[i])
 	}
-	words = append(words, c.callers()+c.attempts, len(c.checks))
+	words = append(words, c.callers()+c.attempts)
 	for i := range c.checks {
-		words = appendCheck(words, &c.checks[i], c.receipt(i))
+		words = append(words, packCheck(&c.checks[i], c.receipt(i)))
 	}
 	return words
 }
@@ -73,14 +74,29 @@ func appendKeys(words []any, c *limiter.Check) []any {
 	return words
 }
 
-func appendCheck(words []any, c *limiter.Check, receipt int64) []any {
+// packCheck is a check as the script unpacks it.
+func packCheck(c *limiter.Check, receipt int64) []byte {
 	r := c.Rule
-	words = append(words, letter(r.Algorithm), c.Cost, flag(r.Shadow), flag(r.CountRejected),
-		r.Queue.MaxLength, r.Queue.MaxWait.Microseconds(), receipt, len(r.Limits))
+	packed := make([]byte, 0, bytesPerCheck+bytesPerLimit*len(r.Limits))
+	packed = append(packed, letter(r.Algorithm)[0], flag(r.Shadow)+2*flag(r.CountRejected))
+	packed = appendBytes(packed, c.Cost, 4)
+	packed = appendBytes(packed, r.Queue.MaxLength, 4)
+	packed = appendBytes(packed, r.Queue.MaxWait.Microseconds(), 7)
+	packed = appendBytes(packed, receipt, 7)
+	packed = append(packed, byte(len(r.Limits))) //nolint:gosec // a rule has at most 32
 	for _, l := range r.Limits {
-		words = append(words, l.Requests, l.Capacity(), l.Window.Microseconds())
+		packed = appendBytes(packed, l.Requests, 4)
+		packed = appendBytes(packed, l.Capacity(), 4)
+		packed = appendBytes(packed, l.Window.Microseconds(), 6)
 	}
-	return words
+	return packed
+}
+
+// appendBytes appends the last n bytes of a number, the greatest first.
+func appendBytes(dst []byte, number int64, n int) []byte {
+	var whole [8]byte
+	binary.BigEndian.PutUint64(whole[:], uint64(number)) //nolint:gosec // never negative
+	return append(dst, whole[8-n:]...)
 }
 
 // decode turns the row of a caller into one result a check.
@@ -140,7 +156,7 @@ func integers(reply any) ([]int64, error) {
 
 func letter(a limiter.Algorithm) string { return string("?tlfsc"[a]) }
 
-func flag(set bool) int {
+func flag(set bool) byte {
 	if set {
 		return 1
 	}
