@@ -3,14 +3,19 @@ package sidecar
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluice-dev/sluice/limiter"
 	"github.com/sluice-dev/sluice/sidecar/answer"
+	"github.com/sluice-dev/sluice/sidecar/identity"
+	"github.com/sluice-dev/sluice/sidecar/rules"
 )
 
 const maxCheckBody = 64 << 10
@@ -53,7 +58,7 @@ func (g *Guard) Decisions() http.Handler {
 func (g *Guard) check(w http.ResponseWriter, r *http.Request) {
 	asked, multiply, err := readCheck(http.MaxBytesReader(w, r.Body, maxCheckBody), r)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		answer.BadRequest(err.Error()).Write(w, r)
 		return
 	}
 	verdict, err := g.Decide(asked, multiply)
@@ -71,14 +76,17 @@ func readCheck(body io.Reader, r *http.Request) (*http.Request, int64, error) {
 	d := json.NewDecoder(body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&in); err != nil {
-		return nil, 0, errors.Join(errCheck, err)
+		return nil, 0, fmt.Errorf("%w: %w", errCheck, err)
+	}
+	if d.More() {
+		return nil, 0, fmt.Errorf("%w: something follows the object", errCheck)
 	}
 	multiply := int64(1)
 	if in.Cost != nil {
 		multiply = *in.Cost
 	}
 	if multiply < 0 || multiply > limiter.MaxCost {
-		return nil, 0, errors.Join(errCheck, errors.New("cost must be 0 to 2147483647"))
+		return nil, 0, fmt.Errorf("%w: cost is not 0 to %d", errCheck, limiter.MaxCost)
 	}
 	asked, err := questionOf(r, in.Method, in.Path, in.Host, in.Source)
 	if err != nil {
@@ -90,8 +98,12 @@ func readCheck(body io.Reader, r *http.Request) (*http.Request, int64, error) {
 	return asked, multiply, nil
 }
 
-// questionOf makes the request that is asked about.
+// questionOf makes the request that is asked about. No source is an unknown one; a wrong source is refused, or all who are
+// called wrongly would be one caller.
 func questionOf(r *http.Request, method, path, host, source string) (*http.Request, error) {
+	if source != "" && !identity.PeerAddress(source).IsValid() {
+		return nil, fmt.Errorf("%w: source %q is no address", errCheck, source)
+	}
 	if method == "" {
 		method = http.MethodGet
 	}
@@ -100,60 +112,106 @@ func questionOf(r *http.Request, method, path, host, source string) (*http.Reque
 	}
 	u, err := url.ParseRequestURI(path)
 	if err != nil {
-		return nil, errors.Join(errCheck, err)
+		return nil, fmt.Errorf("%w: %w", errCheck, err)
 	}
+	if u.Opaque != "" {
+		return nil, fmt.Errorf("%w: %q is not a path", errCheck, path)
+	}
+	rules.EscapePath(u)
 	asked := &http.Request{Method: method, URL: u, Host: host, Header: http.Header{}, RemoteAddr: source}
 	return asked.WithContext(r.Context()), nil
 }
 
-// auth answers nginx's auth_request, which takes 2xx as yes and 401 and 403 as no.
+// auth answers nginx's auth_request, which takes 2xx as yes and 401 and 403 as no. Where the request must wait, so does nginx.
 func (g *Guard) auth(w http.ResponseWriter, r *http.Request) {
-	asked, err := questionOf(r, r.Header.Get("X-Original-Method"), r.Header.Get("X-Original-URI"),
-		r.Header.Get("X-Original-Host"), r.RemoteAddr)
+	header := r.Header.Clone()
+	peer := takePeer(header, r.RemoteAddr)
+	asked, err := questionOf(r, header.Get("X-Original-Method"), header.Get("X-Original-Uri"), header.Get("X-Original-Host"), peer)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		answer.BadRequest(err.Error()).Write(w, r)
 		return
 	}
-	asked.Header = r.Header.Clone()
+	asked.Header = header
 	verdict, err := g.Decide(asked, 1)
 	if err != nil {
 		return // the caller left
 	}
 	verdict.Fields.Set(w.Header())
 	if verdict.Refusal == nil {
-		w.WriteHeader(http.StatusNoContent)
+		if g.Wait(r.Context(), verdict) == nil {
+			w.WriteHeader(http.StatusNoContent)
+		}
 		return
 	}
 	if retry := verdict.Refusal.Problem.RetryAfter; retry != nil {
 		w.Header().Set("Retry-After", strconv.FormatInt(*retry, 10))
 	}
+	if verdict.Refusal.Problem.Status == http.StatusUnauthorized {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
 	w.WriteHeader(http.StatusForbidden)
+}
+
+// takePeer takes the last address off X-Forwarded-For: nginx, which asks, has put its own peer there. What is left is judged
+// as if that peer had called here.
+func takePeer(h http.Header, otherwise string) string {
+	lines := h["X-Forwarded-For"]
+	if len(lines) == 0 {
+		return otherwise
+	}
+	last := lines[len(lines)-1]
+	comma := strings.LastIndexByte(last, ',')
+	if comma >= 0 {
+		lines[len(lines)-1] = last[:comma]
+	} else if lines = lines[:len(lines)-1]; len(lines) == 0 {
+		delete(h, "X-Forwarded-For")
+	} else {
+		h["X-Forwarded-For"] = lines
+	}
+	return strings.TrimSpace(last[comma+1:])
 }
 
 // responseOf speaks of the limit that refuses, or of the one with the least left.
 func responseOf(v *Verdict) checkResponse {
-	out := checkResponse{Allowed: v.Refusal == nil, Headers: v.Fields}
+	out := checkResponse{Allowed: v.Refusal == nil, Headers: map[string]string{}}
+	maps.Copy(out.Headers, v.Fields)
+	if v.Refusal != nil {
+		p := &v.Refusal.Problem
+		out.Policy, out.Rule, out.Tier = p.Policy, p.Rule, p.Tier
+		if p.RetryAfter != nil {
+			out.Headers["Retry-After"] = strconv.FormatInt(*p.RetryAfter, 10)
+		}
+	}
 	var shown *answer.Decided
 	for i := range v.Decided {
 		d := &v.Decided[i]
+		if d.Limit.Shadow || len(d.Limits) == 0 {
+			continue
+		}
 		out.DelayMs = max(out.DelayMs, millis(d.Delay))
-		if len(d.Limits) > 0 && (shown == nil || speaksBefore(d, shown)) {
+		if shown == nil || speaksBefore(d, shown) {
 			shown = d
 		}
 	}
-	if shown == nil {
-		return out
+	if shown != nil {
+		out.show(shown)
 	}
-	s := shown.Limits[0]
-	for _, other := range shown.Limits {
-		if other.RetryAfter > s.RetryAfter || other.RetryAfter == s.RetryAfter && other.Remaining < s.Remaining {
-			s = other
+	return out
+}
+
+func (out *checkResponse) show(d *answer.Decided) {
+	at := 0
+	for i, s := range d.Limits {
+		first := d.Limits[at]
+		if s.RetryAfter > first.RetryAfter || s.RetryAfter == first.RetryAfter && s.Remaining < first.Remaining {
+			at = i
 		}
 	}
-	out.Limit, out.Remaining, out.CurrentCount = s.Limit, s.Remaining, s.Current
+	s := d.Limits[at]
+	out.Limit, out.Remaining, out.CurrentCount = d.Limit.Limits[at].Requests, s.Remaining, s.Current
 	out.ResetAfterMs, out.RetryAfterMs = millis(s.ResetAfter), millis(s.RetryAfter)
-	out.Policy, out.Rule, out.Tier = shown.Rule.Policy.Name, shown.Rule.Name, shown.Name
-	return out
+	out.Policy, out.Rule, out.Tier = d.Rule.Policy.Name, d.Rule.Name, d.Name
 }
 
 func speaksBefore(a, b *answer.Decided) bool {

@@ -204,3 +204,6 @@ func raw(t *testing.T, from, to, request string) (status int, header http.Header
 	}
 	return response.StatusCode, response.Header, string(data)
 }
+
+// spelled is a field of exactly this spelling, as HTTP/1.1 sends it.
+func spelled(h http.Header, name string) string { return strings.Join(h[name], "\n") }

@@ -19,7 +19,7 @@ import (
 // names are the fields that are ours alone: an upstream's are replaced.
 var names = []string{
 	"RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset",
-	"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset",
+	"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Shadow",
 }
 
 // Decided is a rule that applied and what was decided.
@@ -31,8 +31,12 @@ type Decided struct {
 // Fields are the header fields that tell how the limits stand.
 type Fields map[string]string
 
-// Set replaces a header's fields of these names. They go out as the draft spells them, not in Go's canonical form.
+// Set replaces a header's fields of all these names, unless there is nothing to say. They go out as the draft spells them, not
+// in Go's canonical form.
 func (f Fields) Set(h http.Header) {
+	if len(f) == 0 {
+		return
+	}
 	for _, name := range names {
 		h.Del(name)
 	}
@@ -50,11 +54,19 @@ type standing struct {
 }
 
 // FieldsOf writes the fields of the IETF draft "RateLimit header fields for HTTP" and of the two older dialects. In the older,
-// which have room for one limit, the one with the least left speaks.
+// which have room for one limit, the one with the least left speaks. Rules in Shadow don't limit: they are named where they
+// would have refused.
 func FieldsOf(list []Decided, now time.Time) Fields {
 	fields := Fields{}
 	var structured, legacy, extension []standing
+	var shadow httpsfv.List
 	for _, d := range list {
+		if d.Limit.Shadow {
+			if !d.Allowed && d.Rule.Response.RateLimit {
+				shadow = append(shadow, httpsfv.NewItem(d.Rule.Policy.ShortName+"/"+d.Rule.Name))
+			}
+			continue
+		}
 		for i, state := range d.Limits {
 			s := standing{d.Items[i], d.Limit.Limits[i].Window, d.Rule.Response, state}
 			s.Limit = d.Limit.Limits[i].Requests
@@ -70,6 +82,9 @@ func FieldsOf(list []Decided, now time.Time) Fields {
 		}
 	}
 	fields.structured(structured)
+	if len(shadow) > 0 {
+		fields.marshal("RateLimit-Shadow", shadow)
+	}
 	fields.single("RateLimit-", legacy, now)
 	fields.single("X-RateLimit-", extension, now)
 	return fields
