@@ -174,4 +174,8 @@ func TestAShareBelowOneIsOneInALongerWindow(t *testing.T) {
 	if got.Requests != 1 || got.Window != 5*time.Minute {
 		t.Errorf("got %d per %s, want 1 per 5m", got.Requests, got.Window)
 	}
+	r.Limits[0].Window = limiter.MaxWindow
+	if got := r.ForShare(limiter.Share{Rank: 7, Of: 10}).Limits[0]; got.Window != 5*limiter.MaxWindow {
+		t.Errorf("got one per %s, want one per 5 times 744h", got.Window)
+	}
 }

@@ -2,6 +2,9 @@ package limiter
 
 import "time"
 
+// longest is the longest window of a share, in milliseconds: a century, so that no sum overflows.
+const longest = 100 * 366 * 24 * 3600 * 1000
+
 // ForShare returns the part of a rule that one process enforces without a store. The parts of all processes sum to
 // exactly the rule's requests; where there are fewer requests than processes, each admits one in a window that is
 // longer by as much.
@@ -23,7 +26,7 @@ func (l Limit) part(s Share) Limit {
 	part := Limit{Requests: split(l.Requests, s), Window: l.Window}
 	if l.Requests < int64(s.Of) {
 		longer := (l.Window.Milliseconds()*int64(s.Of) + l.Requests - 1) / l.Requests
-		part.Requests, part.Window = 1, min(time.Duration(longer)*time.Millisecond, MaxWindow)
+		part.Requests, part.Window = 1, time.Duration(min(longer, longest))*time.Millisecond
 	}
 	if l.Burst > 0 {
 		part.Burst = max(1, split(l.Burst, s))
