@@ -9,8 +9,9 @@ import (
 // until they are used, given back, or lapse.
 type Lessor interface {
 	Store
-	// Lease does all that a Claim says in one atomic step. After an error it is not known whether it was done.
-	Lease(ctx context.Context, c *Claim) (Grant, error)
+	// Lease does all that a Claim says in one atomic step. After an error it is not known whether it was done. No request
+	// can cut it short: others wait for it as well.
+	Lease(c *Claim) (Grant, error)
 }
 
 // Claim is what a holder of leased units reports of one rule and key, and what it asks for. Times are microseconds by
@@ -68,9 +69,9 @@ func (g guarded) Decide(ctx context.Context, checks []Check) ([]Result, error) {
 	return g.backend.ask(ctx, checks)
 }
 
-func (g guarded) Lease(ctx context.Context, c *Claim) (grant Grant, err error) {
+func (g guarded) Lease(c *Claim) (grant Grant, err error) {
 	_, err = g.backend.breaker.Execute(func() ([]Result, error) {
-		grant, err = g.lessor.Lease(ctx, c)
+		grant, err = g.lessor.Lease(c)
 		return nil, g.backend.noted(err)
 	})
 	return grant, err

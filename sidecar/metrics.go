@@ -98,3 +98,10 @@ func (m *Metrics) decided(took time.Duration) { m.decision.Observe(took.Seconds(
 
 // Opaque counts a connection that passed through because it is not HTTP.
 func (m *Metrics) Opaque() { m.opaque.Inc() }
+
+// CountLeased exports how many units are leased.
+func (m *Metrics) CountLeased(leased func() int64) {
+	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sluice_leased_tokens", Help: "Units leased from stores and not used yet.",
+	}, func() float64 { return float64(leased()) }))
+}

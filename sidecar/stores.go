@@ -7,16 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sluice-dev/sluice/internal/clock"
 	"github.com/sluice-dev/sluice/limiter"
+	"github.com/sluice-dev/sluice/limiter/hybrid"
 	"github.com/sluice-dev/sluice/limiter/redis"
 	pushv1 "github.com/sluice-dev/sluice/proto/sluice/push/v1"
 )
 
 // Stores keeps one connection pool for each store, over changes of rules: a pool is made anew only where what
-// describes the store has changed. It is used by one goroutine at a time.
+// describes the store has changed. It is used by one goroutine at a time, but for Leased.
 type Stores struct {
 	local    limiter.Store
 	observer limiter.Observer
@@ -24,12 +27,16 @@ type Stores struct {
 	open     map[string]*openStore
 	known    map[string]*pushv1.Store
 	replaced []*openStore // by pools that serve the next rules; those in force still use them
+
+	mu      sync.Mutex
+	holders map[*hybrid.Store]struct{}
 }
 
 type openStore struct {
 	described *pushv1.Store
 	backend   *limiter.Backend
 	redis     *redis.Store // nil = in this process
+	leases    *hybrid.Store
 }
 
 // ErrStore tells that a store can't be used as it is described.
@@ -37,7 +44,7 @@ var ErrStore = errors.New("unusable store")
 
 // NewStores returns no stores. local is the one in this process.
 func NewStores(local limiter.Store, o limiter.Observer, log *slog.Logger) *Stores {
-	return &Stores{local: local, observer: o, log: log, open: map[string]*openStore{}}
+	return &Stores{local: local, observer: o, log: log, open: map[string]*openStore{}, holders: map[*hybrid.Store]struct{}{}}
 }
 
 // Describe tells which stores there are from now on.
@@ -67,7 +74,7 @@ func (s *Stores) Backend(name string) (*limiter.Backend, error) {
 }
 
 // Prune closes the pools that the rules in force do not use: of stores that changed, or are no longer described.
-// Calls under way come to their end.
+// Calls under way come to their end, and what is leased goes back.
 func (s *Stores) Prune() {
 	for name := range s.open {
 		if s.known[name] == nil {
@@ -75,6 +82,10 @@ func (s *Stores) Prune() {
 		}
 	}
 	for _, o := range s.replaced {
+		o.leases.Close()
+		s.mu.Lock()
+		delete(s.holders, o.leases)
+		s.mu.Unlock()
 		if err := o.redis.Close(); err != nil {
 			s.log.Warn("close store", "store", o.described.GetName(), "error", err)
 		}
@@ -111,8 +122,27 @@ func (s *Stores) openOne(d *pushv1.Store) (*openStore, error) {
 		RoundTrip: func() { s.observer.RoundTrip(d.GetName()) },
 	})
 	backend := limiter.NewBackend(d.GetName(), store, s.observer, s.log)
+	o := &openStore{described: d, backend: backend, redis: store}
+	backend.Lease(func(l limiter.Lessor) limiter.Store {
+		o.leases = hybrid.New(l, clock.Real())
+		return o.leases
+	})
+	s.mu.Lock()
+	s.holders[o.leases] = struct{}{}
+	s.mu.Unlock()
 	go backend.Probe(context.Background(), store.Ping)
-	return &openStore{described: d, backend: backend, redis: store}, nil
+	return o, nil
+}
+
+// Leased is how many units are leased from all stores and not used.
+func (s *Stores) Leased() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var n int64
+	for h := range s.holders {
+		n += h.Held()
+	}
+	return n
 }
 
 var topologies = map[pushv1.Store_Topology]redis.Topology{

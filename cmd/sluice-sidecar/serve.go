@@ -55,6 +55,7 @@ func newProcess(o *options) (*process, error) {
 	p := &process{o: o, log: log, clock: clock.Real(), metrics: sidecar.NewMetrics(local)}
 	p.guard = sidecar.NewGuard(limiter.NewEngine(local), p.metrics, p.clock, o.cluster() && o.onMissing == "deny")
 	p.stores = sidecar.NewStores(local, p.metrics, log)
+	p.metrics.CountLeased(p.stores.Leased)
 	var refresh func(policy, issuer, keyID string)
 	if o.cluster() {
 		refresh = func(policy, issuer, keyID string) { p.client.Refresh(policy, issuer, keyID) }

@@ -40,7 +40,6 @@ func Validate(p *v1alpha1.RateLimitPolicy) field.ErrorList {
 	}
 	v := &validator{env: env, tiers: sets.New[string](), policy: p}
 	spec := field.NewPath("spec")
-	v.unsupported(spec)
 	v.targets(spec)
 	v.enums(spec)
 	if p.Spec.Identity != nil {

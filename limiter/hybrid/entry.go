@@ -148,7 +148,7 @@ func (s *Store) send(e *entry, h *lease.Holder, c *limiter.Claim, asked []*waite
 
 // carry takes a claim to the store and the answer to those who wait for it.
 func (s *Store) carry(e *entry, h *lease.Holder, c *limiter.Claim, asked []*waiter, sent time.Time) {
-	grant, err := s.lessor.Lease(context.Background(), c)
+	grant, err := s.lessor.Lease(c)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := s.clock.Now()

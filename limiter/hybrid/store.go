@@ -86,7 +86,7 @@ func (s *Store) decideLeased(ctx context.Context, checks []limiter.Check, result
 	for i := range checks {
 		if c := &checks[i]; leased(c.Rule) {
 			onlyLook(c, refused)
-			results[i], waits[i] = s.take(c) //nolint:contextcheck // a claim outlives the request that causes it
+			results[i], waits[i] = s.take(c)
 			refused = refused || (waits[i] == nil && refuses(c, &results[i]))
 		}
 	}

@@ -25,8 +25,8 @@ const (
 )
 
 // Lease implements limiter.Lessor in one round trip.
-func (s *Store) Lease(ctx context.Context, c *limiter.Claim) (limiter.Grant, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+func (s *Store) Lease(c *limiter.Claim) (limiter.Grant, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	reply, err := s.runLease(ctx, c, false)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -176,7 +176,7 @@ func (w *world) execute(c *limiter.Claim) limiter.Grant {
 	if err := w.client.Set(ctx, redis.TestTime, strconv.FormatInt(w.now-w.back, 10), 0).Err(); err != nil {
 		w.tb.Fatal(err)
 	}
-	grant, err := w.store.Lease(ctx, c)
+	grant, err := w.store.Lease(c)
 	if err != nil {
 		w.tb.Fatal(err)
 	}

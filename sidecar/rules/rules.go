@@ -274,6 +274,7 @@ var algorithms = map[pushv1.Rule_Algorithm]limiter.Algorithm{
 
 var modes = map[pushv1.Policy_Mode]limiter.Mode{
 	pushv1.Policy_MODE_CENTRAL: limiter.Central,
+	pushv1.Policy_MODE_HYBRID:  limiter.Hybrid,
 	pushv1.Policy_MODE_LOCAL:   limiter.Local,
 }
 
