@@ -1,7 +1,11 @@
 package redis_test
 
 import (
+	"context"
 	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,5 +99,43 @@ func TestAFailOverBySentinelsLosesAtMostWhatWasNotReplicated(t *testing.T) {
 	watched.Master.Thaw()
 	if admitted != 20 {
 		t.Errorf("admitted %d over the fail-over, want 20, since everything was replicated", admitted)
+	}
+}
+
+func TestADeadNodeOfAClusterHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	nodes := testredis.Cluster(t, 3)
+	const timeout = 2 * time.Second
+	store := open(t, redis.Options{Topology: redis.Cluster, Addresses: nodes.Addrs(), Timeout: timeout})
+	rule := perMonth("ns/p/r/t", limiter.FixedWindow, 1000)
+	decideKey := func(key int) error {
+		_, err := store.Decide(context.Background(), []limiter.Check{{Rule: rule, Key: strconv.Itoa(key), Cost: 1}})
+		return err
+	}
+	for key := range 30 {
+		if err := decideKey(key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes.Servers[0].Freeze()
+	var alive, dead atomic.Int64
+	var group sync.WaitGroup
+	for key := range 30 {
+		group.Go(func() {
+			started := time.Now()
+			err := decideKey(key)
+			switch took := time.Since(started); {
+			case err != nil:
+				dead.Add(1)
+			case took < timeout/2:
+				alive.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	nodes.Servers[0].Thaw()
+	if alive.Load() < 10 || dead.Load() < 3 || alive.Load()+dead.Load() != 30 {
+		t.Errorf("of 30 keys on three nodes, %d were decided at once and %d failed; want those of two nodes, and of one",
+			alive.Load(), dead.Load())
 	}
 }
