@@ -25,15 +25,19 @@ const members = 8
 
 func loads() []load {
 	list := []load{
-		{10, time.Second, 1.5, 12}, {100, 10 * time.Second, 1.5, 2.2}, {1000, time.Second, 3, 3}, {10, time.Minute, 5, 2.2},
+		{10, time.Second, 1.5, 20.4}, {100, 10 * time.Second, 1.5, 3.4}, {1000, time.Second, 3, 3.4}, {10, time.Minute, 5, 4.4},
 	}
 	if !long {
 		return list
 	}
 	for _, perSecond := range []int64{10, 100, 1000, 10_000} {
 		for _, window := range []time.Duration{time.Second, 10 * time.Second, time.Minute, time.Hour} {
+			windows := 20.4
+			if window == time.Hour {
+				windows = 2.9
+			}
 			for _, factor := range []float64{.8, 1.5, 10} {
-				list = append(list, load{perSecond, window, factor, max(2.2, 10/window.Seconds())})
+				list = append(list, load{perSecond, window, factor, windows})
 			}
 		}
 	}
@@ -56,7 +60,7 @@ type outcome struct {
 
 func (l load) run(w *world, r *limiter.Rule) outcome {
 	w.reset(epoch)
-	random := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the same in each run
+	random := rand.New(rand.NewPCG(1, 1))
 	for i := range members {
 		w.join(r, int64(i-3)*100_000_000, 0)
 	}
