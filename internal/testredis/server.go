@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -110,17 +111,31 @@ func (s *Server) awaitReady() {
 	})
 }
 
+// Ports below those that the kernel gives to outgoing connections, so that none takes a port before its server does.
+const (
+	firstPort = 20_000
+	ports     = 12_000
+)
+
+// nextPort begins elsewhere in each process.
+var nextPort atomic.Int64
+
 func freeAddr(tb testing.TB) string {
 	tb.Helper()
-	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("find a free port: %v", err)
-	}
-	defer func() {
+	nextPort.CompareAndSwap(0, int64(os.Getpid())*101)
+	for range ports {
+		port := firstPort + nextPort.Add(1)%ports
+		addr := net.JoinHostPort("127.0.0.1", strconv.FormatInt(port, 10))
+		var lc net.ListenConfig
+		l, err := lc.Listen(context.Background(), "tcp", addr)
+		if err != nil {
+			continue
+		}
 		if err := l.Close(); err != nil {
 			tb.Logf("close: %v", err)
 		}
-	}()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)) //nolint:forcetypeassert // a TCP listener's address
+		return addr
+	}
+	tb.Fatal("no port is free")
+	return ""
 }

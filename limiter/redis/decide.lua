@@ -6,11 +6,11 @@
 --   algorithm letter, flags (1 shadow, 2 countRejected), cost, queue length, longest wait (µs), what is taken back
 --   (LeakyBucket: the end of the backlog as it was left; else the time of the decision), number of limits,
 --   then for each limit: requests, capacity, window (µs).
--- Returns, flat: the time (µs), then a row for each caller with, for each check: allowed (0|1), delay (µs), then for each
---   limit: fits (0|1), remaining, current, reset (µs), retry (µs; -1 = never; 0 where allowed).
+-- Returns, packed: the time (µs), then a row for each caller with, for each check: allowed (0|1), delay (µs), then for each
+--   limit: fits (0|1), remaining, current, reset (µs), retry (µs + 1; 0 = never; 1 where allowed).
 --   A row that charges nothing stands for all callers after it.
 
-local checks, reply = {}, { now }
+local checks, reply = {}, { struct.pack('>I7', now) }
 
 local function readchecks()
   local used = 0
@@ -56,21 +56,20 @@ end
 
 -- Charges a check and appends how it stands to the reply; tells whether anything was charged.
 local function settle(check, admitted)
-  local kind, changed, head = check.algorithm, false, #reply + 2
-  local n = head
-  reply[head - 1], reply[head] = check.allowed and 1 or 0, 0
-  for _, c in ipairs(check.limits) do
+  local kind, changed, head = check.algorithm, false, #reply + 1
+  local allowed, delay = check.allowed, 0
+  for i, c in ipairs(check.limits) do
     local t = c.terms
-    if kind.delay and check.allowed and check.cost > 0 then reply[head] = kind.delay(c, t) end
+    if kind.delay and allowed and check.cost > 0 then delay = kind.delay(c, t) end
     if charges(check, t, admitted) then
       kind.add(c, t, check.cost)
       c.changed, changed = true, true
     end
     local remaining, current, reset = kind.standing(c, t)
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = c.fits and 1 or 0, remaining, current, reset
-    reply[n + 5] = check.allowed and 0 or kind.retry(c, t, check.asked)
-    n = n + 5
+    local retry = allowed and 0 or kind.retry(c, t, check.asked)
+    reply[head + i] = struct.pack('>I1I6I6I7I7', c.fits and 1 or 0, remaining, current, reset, retry + 1)
   end
+  reply[head] = struct.pack('>I1I7', allowed and 1 or 0, delay)
   return changed
 end
 
@@ -99,4 +98,4 @@ for _, check in ipairs(checks) do
     if c.changed or c.edited then write(c.key, check.algorithm.save(c, c.terms)) end
   end
 end
-return reply
+return table.concat(reply)

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,22 +9,19 @@ import (
 )
 
 func FuzzDecodeTakesAnyReply(f *testing.F) {
-	f.Add(int64(1), int64(1), int64(0), uint8(8), uint8(0))
-	f.Add(int64(1), int64(0), int64(-1), uint8(15), uint8(3))
+	f.Add("", uint8(0))
+	f.Add(strings.Repeat("\xff", 42), uint8(3))
+	f.Add(strings.Repeat("\x00", 77), uint8(1))
 	checks := []limiter.Check{{Rule: &limiter.Rule{
 		Algorithm: limiter.FixedWindow, Limits: []limiter.Limit{{Requests: 1, Window: time.Second}},
 	}}}
-	f.Fuzz(func(t *testing.T, a, b, c int64, length, place uint8) {
-		reply := make([]int64, length)
-		for i := range reply {
-			reply[i] = []int64{a, b, c}[i%3]
-		}
+	f.Fuzz(func(t *testing.T, reply string, place uint8) {
 		results, err := decode(checks, reply, int(place))
-		if (err == nil) != (length >= 8 && (length-1)%7 == 0) {
-			t.Errorf("%d numbers: %v", length, err)
+		if n := len(reply); (err == nil) != (n >= 42 && (n-7)%35 == 0) {
+			t.Errorf("%d bytes: %v", n, err)
 		}
 		if err == nil && (len(results) != 1 || len(results[0].Limits) != 1) {
-			t.Errorf("%d numbers: %+v", length, results)
+			t.Errorf("%q: %+v", reply, results)
 		}
 	})
 }

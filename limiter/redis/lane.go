@@ -53,7 +53,7 @@ type call struct {
 	sentAt     time.Time
 	connection int
 	done       chan struct{} // closed once reply and err are set; nil = nobody waits
-	reply      []int64
+	reply      string
 	err        error
 }
 

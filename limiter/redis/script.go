@@ -29,12 +29,13 @@ var (
 var ErrReply = errors.New("unexpected reply of the script")
 
 const (
-	wordsPerCall   = 4
-	bytesPerCheck  = 25
-	bytesPerLimit  = 14
-	fieldsPerCheck = 2
-	fieldsPerLimit = 5
-	never          = -1
+	wordsPerCall  = 4
+	bytesPerCheck = 25
+	bytesPerLimit = 14
+	timeWidth     = 7
+	checkWidth    = 8
+	limitWidth    = 27
+	never         = -1
 )
 
 // script is the source and the name by which a server that knows it runs it.
@@ -100,44 +101,55 @@ func appendBytes(dst []byte, number int64, n int) []byte {
 }
 
 // decode turns the row of a caller into one result a check.
-func decode(checks []limiter.Check, reply []int64, place int) ([]limiter.Result, error) {
+func decode(checks []limiter.Check, reply string, place int) ([]limiter.Result, error) {
 	width := 0
 	for i := range checks {
-		width += fieldsPerCheck + fieldsPerLimit*len(checks[i].Rule.Limits)
+		width += checkWidth + limitWidth*len(checks[i].Rule.Limits)
 	}
-	rows := (len(reply) - 1) / width
-	if rows < 1 || 1+rows*width != len(reply) {
-		return nil, fmt.Errorf("%w: %d numbers", ErrReply, len(reply))
+	rows := (len(reply) - timeWidth) / width
+	if rows < 1 || timeWidth+rows*width != len(reply) {
+		return nil, fmt.Errorf("%w: %d bytes", ErrReply, len(reply))
 	}
-	at, row := reply[0], reply[1+width*min(place, rows-1):]
+	packed := reader(reply)
+	at := packed.take(timeWidth)
+	packed = packed[width*min(place, rows-1):]
 	results := make([]limiter.Result, len(checks))
 	for i := range checks {
-		limits := checks[i].Rule.Limits
-		results[i] = result(limits, row)
+		results[i] = packed.result(checks[i].Rule.Limits)
 		results[i].At = at
-		row = row[fieldsPerCheck+fieldsPerLimit*len(limits):]
 	}
 	return results, nil
 }
 
-func result(limits []limiter.Limit, n []int64) limiter.Result {
-	r := limiter.Result{
-		Allowed: n[0] == 1, Source: limiter.FromStore, Delay: micros(n[1]),
+// reader is what is left to read of a reply.
+type reader string
+
+// take reads a number of n bytes.
+func (r *reader) take(n int) int64 {
+	var number int64
+	for i := range n {
+		number = number<<8 | int64((*r)[i])
+	}
+	*r = (*r)[n:]
+	return number
+}
+
+func (r *reader) result(limits []limiter.Limit) limiter.Result {
+	result := limiter.Result{
+		Source: limiter.FromStore, Allowed: r.take(1) == 1, Delay: micros(r.take(7)),
 		Limits: make([]limiter.State, len(limits)),
 	}
 	for j := range limits {
-		f := n[fieldsPerCheck+fieldsPerLimit*j:]
-		s := limiter.State{
-			Allowed: f[0] == 1, Limit: limits[j].Requests,
-			Remaining: f[1], Current: f[2], ResetAfter: micros(f[3]),
+		s := &result.Limits[j]
+		s.Allowed, s.Limit = r.take(1) == 1, limits[j].Requests
+		s.Remaining, s.Current = r.take(6), r.take(6)
+		s.ResetAfter = micros(r.take(7))
+		if retry := micros(r.take(7) - 1); !result.Allowed {
+			s.RetryAfter = retry
+			result.RetryAfter = max(result.RetryAfter, retry)
 		}
-		if !r.Allowed {
-			s.RetryAfter = micros(f[4])
-			r.RetryAfter = max(r.RetryAfter, s.RetryAfter)
-		}
-		r.Limits[j] = s
 	}
-	return r
+	return result
 }
 
 func integers(reply any) ([]int64, error) {

@@ -284,15 +284,13 @@ func (s *Store) exec(ctx context.Context, calls []*call, whole bool) {
 	}
 	_, failed := pipe.Exec(ctx)
 	for i, c := range calls {
-		reply, err := commands[i].Result()
-		if reply == nil && err == nil {
+		reply, err := commands[i].Text()
+		if reply == "" && err == nil {
 			err = failed // before any was sent
 		}
-		c.reply, c.err = nil, nil
+		c.reply, c.err = reply, nil
 		if err != nil {
 			c.err = fmt.Errorf("ask the store: %w", err)
-		} else {
-			c.reply, c.err = integers(reply)
 		}
 	}
 }
