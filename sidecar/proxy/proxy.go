@@ -33,6 +33,17 @@ func To(u *url.URL) Target { return func(*http.Request) *url.URL { return u } }
 
 // New returns a handler that passes requests on.
 func New(target Target, log *slog.Logger) http.Handler {
+	proxy := reverseProxy(target, log)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 1 && r.Body != http.NoBody {
+			// The application may answer while the caller still sends. Where that can't be, it waits, as it would without this.
+			_ = http.NewResponseController(w).EnableFullDuplex()
+		}
+		proxy.ServeHTTP(w, r)
+	})
+}
+
+func reverseProxy(target Target, log *slog.Logger) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:       func(pr *httputil.ProxyRequest) { rewrite(pr, target) },
 		Transport:     newTransport(),
