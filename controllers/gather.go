@@ -153,7 +153,7 @@ func (v *verdict) shareOf(p *pod) *pushv1.Share {
 			continue
 		}
 		if other == p {
-			share.Rank = share.Of
+			share.Rank = share.GetOf()
 		}
 		share.Of++
 	}

@@ -69,7 +69,7 @@ func (n *Namespaces) provideHashKey(ctx context.Context, namespace string) ([]by
 		return nil, fmt.Errorf("get hash key: %w", err)
 	}
 	key := make([]byte, hashKeySize)
-	rand.Read(key) //nolint:errcheck // never fails
+	rand.Read(key)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{v1alpha1.LabelUse: useHashKey}},
 		Data:       map[string][]byte{hashKeyEntry: key},

@@ -108,7 +108,7 @@ func programmedCondition(v *verdict, c *v1alpha1.SidecarCounts, behind []string,
 	case *c.Selected == 0:
 		return condition(kind, true, v1alpha1.ReasonNoSidecars, "The policy selects no pods")
 	case *c.Programmed == *c.Selected:
-		return condition(kind, true, v1alpha1.ReasonProgrammed, fmt.Sprintf("%s sidecars acknowledged the policy", c.Summary))
+		return condition(kind, true, v1alpha1.ReasonProgrammed, c.Summary+" sidecars acknowledged the policy")
 	case *c.Missing == *c.Selected:
 		return condition(kind, false, v1alpha1.ReasonNotInjected, name(behind))
 	case *c.Programmed > 0 || refused:

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,6 +92,18 @@ func (s *Stores) probe(ctx context.Context, store *v1alpha1.RateLimitStore) (Fou
 	return s.Prober.Probe(ctx, described)
 }
 
+func storeReady(generation int64, found Found, failed error) metav1.Condition {
+	ready := condition(v1alpha1.ConditionReady, true, v1alpha1.ReasonReady, "The store answers")
+	switch {
+	case failed != nil:
+		ready = condition(v1alpha1.ConditionReady, false, v1alpha1.ReasonUnreachable, failed.Error())
+	case found.MaxMemory > 0 && found.UsedMemory*memoryWholePart > found.MaxMemory*memoryWarnPart:
+		ready.Message = "The store answers, and its memory is nearly full: raise it, or use SlidingWindowCounter instead of SlidingWindowLog"
+	}
+	ready.ObservedGeneration = generation
+	return ready
+}
+
 func (s *Stores) report(ctx context.Context, before *v1alpha1.RateLimitStore, found Found, failed error) error {
 	store := before.DeepCopy()
 	status := &store.Status
@@ -99,18 +112,11 @@ func (s *Stores) report(ctx context.Context, before *v1alpha1.RateLimitStore, fo
 	if e := store.Spec.External; e != nil && e.Topology != "" {
 		status.Topology = e.Topology
 	}
-	ready := condition(v1alpha1.ConditionReady, true, v1alpha1.ReasonReady, "The store answers")
-	switch {
-	case failed != nil:
-		ready = condition(v1alpha1.ConditionReady, false, v1alpha1.ReasonUnreachable, failed.Error())
-	case found.MaxMemory > 0 && found.UsedMemory*memoryWholePart > found.MaxMemory*memoryWarnPart:
-		ready.Message = "The store answers, and its memory is nearly full: raise it, or use SlidingWindowCounter instead of SlidingWindowLog"
-	}
+	ready := storeReady(store.Generation, found, failed)
 	if failed == nil {
 		status.Version, status.UsedMemoryBytes, status.MaxMemoryBytes = found.Version, &found.UsedMemory, &found.MaxMemory
 		status.Summary = fmt.Sprintf("%dMi/%dMi", found.UsedMemory>>20, found.MaxMemory>>20)
 	}
-	ready.ObservedGeneration = store.Generation
 	changed := meta.SetStatusCondition(&status.Conditions, ready)
 	if equality.Semantic.DeepEqual(before.Status, store.Status) {
 		return nil

@@ -24,10 +24,10 @@ import (
 // DefaultStore is the store of a policy that names none.
 const DefaultStore = "default"
 
-// refusedStore tells why a policy has no store.
-type refusedStore struct{ reason, message string }
+// storeError tells why a policy has no store.
+type storeError struct{ reason, message string }
 
-func (r *refusedStore) Error() string { return r.message }
+func (r *storeError) Error() string { return r.message }
 
 func (n *Namespaces) lookUpStore(ctx context.Context, in *inputs, name string) (*v1alpha1.RateLimitStore, error) {
 	for _, namespace := range []string{in.namespace.Name, n.OperatorNamespace} {
@@ -40,13 +40,17 @@ func (n *Namespaces) lookUpStore(ctx context.Context, in *inputs, name string) (
 			return nil, fmt.Errorf("get store: %w", err)
 		}
 		if namespace != in.namespace.Name && !allows(store.Spec.AllowedNamespaces, in.namespace) {
-			return nil, &refusedStore{v1alpha1.ReasonStoreNotAllowed,
-				fmt.Sprintf("store %s/%s does not allow namespace %s", namespace, name, in.namespace.Name)}
+			return nil, &storeError{
+				v1alpha1.ReasonStoreNotAllowed,
+				fmt.Sprintf("store %s/%s does not allow namespace %s", namespace, name, in.namespace.Name),
+			}
 		}
 		return store, nil
 	}
-	return nil, &refusedStore{v1alpha1.ReasonStoreNotFound,
-		fmt.Sprintf("RateLimitStore %s is neither in namespace %s nor in %s", name, in.namespace.Name, n.OperatorNamespace)}
+	return nil, &storeError{
+		v1alpha1.ReasonStoreNotFound,
+		fmt.Sprintf("RateLimitStore %s is neither in namespace %s nor in %s", name, in.namespace.Name, n.OperatorNamespace),
+	}
 }
 
 func allows(a *v1alpha1.AllowedNamespaces, namespace *corev1.Namespace) bool {
@@ -102,7 +106,7 @@ func describeStore(ctx context.Context, c client.Reader, s *v1alpha1.RateLimitSt
 func storeSecret(ctx context.Context, c client.Reader, namespace, name string) (*corev1.Secret, error) {
 	var s corev1.Secret
 	if err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &s); err != nil {
-		return nil, fmt.Errorf("Secret %s labelled %s=%s: %w", name, v1alpha1.LabelUse, v1alpha1.UseStore, err)
+		return nil, fmt.Errorf("get Secret %s labelled %s=%s: %w", name, v1alpha1.LabelUse, v1alpha1.UseStore, err)
 	}
 	return &s, nil
 }
@@ -114,7 +118,7 @@ func credentials(ctx context.Context, c client.Reader, namespace, name string, o
 	}
 	password, found := s.Data["password"]
 	if !found {
-		return fmt.Errorf("Secret %s: %w: password", name, errSecretEntry)
+		return fmt.Errorf("read Secret %s: %w: password", name, errSecretEntry)
 	}
 	out.Username, out.Password = string(s.Data["username"]), string(password)
 	return nil

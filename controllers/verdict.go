@@ -91,7 +91,8 @@ func (n *Namespaces) judge(ctx context.Context, in *inputs, p *v1alpha1.RateLimi
 	if err := n.findStore(ctx, in, v); err != nil {
 		return nil, err
 	}
-	return v, n.findKeys(ctx, in, v)
+	n.findKeys(ctx, in, v)
+	return v, nil
 }
 
 func (n *Namespaces) findTargets(ctx context.Context, v *verdict) error {
@@ -144,8 +145,7 @@ func (n *Namespaces) findStore(ctx context.Context, in *inputs, v *verdict) erro
 		name = ref.Name
 	}
 	store, err := n.lookUpStore(ctx, in, name)
-	var refused *refusedStore
-	if errors.As(err, &refused) {
+	if refused, is := errors.AsType[*storeError](err); is {
 		v.accepted = condition(v1alpha1.ConditionAccepted, false, refused.reason, refused.Error())
 		v.storeOK = condition(v1alpha1.ConditionStoreReady, false, refused.reason, refused.Error())
 		v.compiled = nil
@@ -165,10 +165,10 @@ func (n *Namespaces) findStore(ctx context.Context, in *inputs, v *verdict) erro
 	return nil
 }
 
-func (n *Namespaces) findKeys(ctx context.Context, in *inputs, v *verdict) error {
+func (n *Namespaces) findKeys(ctx context.Context, in *inputs, v *verdict) {
 	id := v.enforced.Spec.Identity
 	if id == nil || v.compiled == nil {
-		return nil
+		return
 	}
 	var missing []error
 	name := compile.Name(v.policy.Namespace, v.policy.Name)
@@ -194,7 +194,6 @@ func (n *Namespaces) findKeys(ctx context.Context, in *inputs, v *verdict) error
 	if err := errors.Join(missing...); err != nil {
 		v.identity = condition(v1alpha1.ConditionIdentityReady, false, v1alpha1.ReasonKeysAbsent, err.Error())
 	}
-	return nil
 }
 
 func (n *Namespaces) keySet(ctx context.Context, namespace string, j *v1alpha1.JWKS) ([]byte, error) {
@@ -202,7 +201,7 @@ func (n *Namespaces) keySet(ctx context.Context, namespace string, j *v1alpha1.J
 	case j.SecretRef != nil:
 		var s corev1.Secret
 		if err := n.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: j.SecretRef.Name}, &s); err != nil {
-			return nil, fmt.Errorf("Secret %s labelled %s=%s: %w", j.SecretRef.Name, v1alpha1.LabelUse, v1alpha1.UseJWKS, err)
+			return nil, fmt.Errorf("get Secret %s labelled %s=%s: %w", j.SecretRef.Name, v1alpha1.LabelUse, v1alpha1.UseJWKS, err)
 		}
 		if s.Labels[v1alpha1.LabelUse] != v1alpha1.UseJWKS {
 			return nil, fmt.Errorf("%w: Secret %s labelled %s=%s", compile.ErrReference, j.SecretRef.Name, v1alpha1.LabelUse, v1alpha1.UseJWKS)
@@ -211,7 +210,7 @@ func (n *Namespaces) keySet(ctx context.Context, namespace string, j *v1alpha1.J
 	case j.ConfigMapRef != nil:
 		var m corev1.ConfigMap
 		if err := n.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: j.ConfigMapRef.Name}, &m); err != nil {
-			return nil, fmt.Errorf("ConfigMap %s: %w", j.ConfigMapRef.Name, err)
+			return nil, fmt.Errorf("get ConfigMap %s: %w", j.ConfigMapRef.Name, err)
 		}
 		return []byte(m.Data[j.ConfigMapRef.Key]), nil
 	default:

@@ -37,7 +37,7 @@ import (
 	pushv1 "github.com/sluice-dev/sluice/proto/sluice/push/v1"
 )
 
-const certSecret = "sluice-webhook-cert"
+const certSecret = "sluice-webhook-cert" //nolint:gosec // a Secret's name
 
 func serve(ctx context.Context, o *options) error {
 	var level slog.Level
@@ -131,7 +131,7 @@ func newPushServer(mgr ctrl.Manager, o *options) (*push.Server, <-chan event.Gen
 		Changed: changes.Notify, Refresh: func(push.Pod, *pushv1.KeyRefresh) {},
 	}
 	if o.verifyPeer {
-		options.PeerAddress = func(p push.Pod) string { return addressOf(mgr.GetClient(), p) }
+		options.PeerAddress = func(ctx context.Context, p push.Pod) string { return addressOf(ctx, mgr.GetClient(), p) }
 	}
 	changed := make(chan event.GenericEvent)
 	err = mgr.Add(everywhere(func(ctx context.Context) error {
@@ -151,9 +151,9 @@ func newPushServer(mgr ctrl.Manager, o *options) (*push.Server, <-chan event.Gen
 }
 
 // addressOf is "" where the pod's address is not known yet.
-func addressOf(c client.Reader, p push.Pod) string {
+func addressOf(ctx context.Context, c client.Reader, p push.Pod) string {
 	var pod corev1.Pod
-	if err := c.Get(context.Background(), types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, &pod); err != nil || pod.UID != p.UID {
+	if err := c.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, &pod); err != nil || pod.UID != p.UID {
 		return ""
 	}
 	return pod.Status.PodIP

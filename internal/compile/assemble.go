@@ -47,7 +47,7 @@ func Assemble(in Inputs) (*pushv1.Update, error) {
 func PolicyName(p *pushv1.Policy) string { return Name(p.GetNamespace(), p.GetName()) }
 
 func withVersion(p *pushv1.Policy, keys *pushv1.APIKeySet, sets []*pushv1.KeySet) (*pushv1.Policy, error) {
-	messages := []proto.Message{p, keys}
+	messages := append(make([]proto.Message, 0, 2+len(sets)), p, keys)
 	for _, s := range sets {
 		messages = append(messages, s)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -244,9 +245,7 @@ func (f *Files) apiKeys(namespace string, s *metav1.LabelSelector) ([]*pushv1.AP
 // SecretData is data and stringData as the API server merges them.
 func SecretData(s *corev1.Secret) map[string][]byte {
 	data := map[string][]byte{}
-	for k, v := range s.Data {
-		data[k] = v
-	}
+	maps.Copy(data, s.Data)
 	for k, v := range s.StringData {
 		data[k] = []byte(v)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -79,12 +80,7 @@ func (v *validator) text(at *field.Path, value string, most int) {
 
 // oneOf refuses a value that is not in the list; "" is left to defaults.
 func oneOf[T ~string](v *validator, at *field.Path, value T, allowed ...T) {
-	for _, a := range allowed {
-		if value == a {
-			return
-		}
-	}
-	if value != "" {
+	if value != "" && !slices.Contains(allowed, value) {
 		v.add(field.NotSupported(at, value, allowed))
 	}
 }

@@ -52,7 +52,7 @@ type Options struct {
 	Refresh func(Pod, *pushv1.KeyRefresh)
 	Metrics *Metrics
 	// PeerAddress, where set, returns the pod's address, which the peer's must equal.
-	PeerAddress func(Pod) string
+	PeerAddress func(context.Context, Pod) string
 }
 
 // Server implements the push service.
@@ -175,7 +175,7 @@ func (s *Server) authenticate(ctx context.Context) (Pod, time.Time, error) {
 	if s.o.PeerAddress == nil {
 		return pod, expires, nil
 	}
-	if want, got := s.o.PeerAddress(pod), peerHost(ctx); want != "" && want != got {
+	if want, got := s.o.PeerAddress(ctx, pod), peerHost(ctx); want != "" && want != got {
 		return Pod{}, time.Time{}, status.Errorf(codes.PermissionDenied, "the token is bound to a pod of another address than %s", got)
 	}
 	return pod, expires, nil
