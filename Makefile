@@ -10,7 +10,8 @@ TOOL := go tool -modfile=tools/go.mod
 CONTROLLER_GEN := $(TOOL) controller-gen
 GOLANGCI := $(TOOL) golangci-lint
 KUSTOMIZE := $(TOOL) kustomize
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+# Without grpc's tracing pages nothing needs templates, and the linker drops what is not called: a third of the sidecar.
+GO_BUILD := CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 
 ##@ Start here
 
