@@ -87,11 +87,11 @@ func run(ctx context.Context, args []string) int {
 Exit codes: 0 stopped by a signal, 1 cannot start or lost the lead, 2 wrong usage.`,
 		Version: version, SilenceErrors: true, SilenceUsage: true,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return serve(cmd.Context(), &o)
+			return serve(ctx, &o)
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w; %w", err, errUsage) })

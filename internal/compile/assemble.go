@@ -28,7 +28,7 @@ func Assemble(in Inputs) (*pushv1.Update, error) {
 	rules := &pushv1.RuleSet{}
 	for _, p := range sortedBy(in.Policies, PolicyName) {
 		name := PolicyName(p)
-		keys := &pushv1.APIKeySet{Policy: name, Keys: sortedBy(in.APIKeys[name], func(k *pushv1.APIKey) string { return string(k.GetHash()) })}
+		keys := &pushv1.APIKeySet{Policy: name, Keys: sortedBy(in.APIKeys[name], byHash)}
 		sets := sortedBy(in.KeySets[name], (*pushv1.KeySet).GetIssuer)
 		if len(keys.GetKeys()) > 0 {
 			secrets.ApiKeys = append(secrets.ApiKeys, keys)
@@ -41,6 +41,16 @@ func Assemble(in Inputs) (*pushv1.Update, error) {
 		rules.Policies = append(rules.Policies, versioned)
 	}
 	return encode(rules, secrets, sortedBy(in.Shares, (*pushv1.Share).GetPolicy))
+}
+
+// byHash orders API keys. The same key may stand in two Secrets: then holder and claims decide, so that the order of
+// Secrets does not.
+func byHash(k *pushv1.APIKey) string {
+	order := append(slices.Clone(k.GetHash()), k.GetId()...)
+	for _, claim := range sortedKeys(k.GetClaims()) {
+		order = append(order, "\x00"+claim+"\x00"+k.GetClaims()[claim]...)
+	}
+	return string(order)
 }
 
 // PolicyName is the policy's namespace/name.
