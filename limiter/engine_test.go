@@ -53,7 +53,7 @@ func (h *heard) isOpen() bool {
 
 func backend(t *testing.T, addr string) (*limiter.Backend, *heard) {
 	t.Helper()
-	store := redis.Open(redis.Options{Topology: redis.Standalone, Addresses: []string{addr}, Timeout: 200 * time.Millisecond})
+	store := redis.Open(redis.Options{Topology: redis.Standalone, Addresses: []string{addr}, Timeout: 10 * time.Second})
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)

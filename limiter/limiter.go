@@ -83,7 +83,7 @@ type Check struct {
 	Rule *Rule
 	// Key tells callers apart; already hashed by whoever must hide identities from the store.
 	Key  string
-	Cost int64 // units; 0 is admitted if 1 would be, and records nothing
+	Cost int64 // units, 0 … MaxCost; 0 is admitted if 1 would be, and records nothing
 }
 
 // Source says who decided.

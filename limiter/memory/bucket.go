@@ -61,14 +61,21 @@ func (v *level) lower(units int64) {
 	}
 }
 
-// until returns how long the level takes to sink to target whole units, rounded up.
+// longest is the longest time that scripts count without loss, in microseconds: 142 years.
+const longest = 1 << 52
+
+// until returns how long the level takes to sink to target whole units, rounded up; no longer than can be counted.
 func (v *level) until(target int64, t terms) int64 {
 	above := v.whole - target
 	if above < 0 || (above == 0 && v.part == 0) {
 		return 0
 	}
+	windows := above / t.requests
+	if windows >= longest/t.window {
+		return longest
+	}
 	wait, rem := muldiv(above%t.requests, t.window, t.requests)
-	return above/t.requests*t.window + wait + ceilDiv(rem+v.part, t.requests)
+	return windows*t.window + wait + ceilDiv(rem+v.part, t.requests)
 }
 
 // ceil is the level in whole units, rounded up.

@@ -152,10 +152,16 @@ func start(now, window int64) int64 {
 	return (now-offset)/window*window + offset
 }
 
+// longest is the longest time that is told, since scripts count no further.
+const longest = 1 << 52
+
 // first is the smallest d ≥ 0 that holds, where all greater ones hold too.
 func first(holds func(d int64) bool) int64 {
 	low, high := int64(0), int64(1)
 	for !holds(high) {
+		if high == longest {
+			return longest
+		}
 		low, high = high, high*2
 	}
 	if holds(0) {

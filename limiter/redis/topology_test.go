@@ -105,7 +105,7 @@ func TestAFailOverBySentinelsLosesAtMostWhatWasNotReplicated(t *testing.T) {
 func TestADeadNodeOfAClusterHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	nodes := testredis.Cluster(t, 3)
-	const timeout = 2 * time.Second
+	const timeout = 4 * time.Second
 	store := open(t, redis.Options{Topology: redis.Cluster, Addresses: nodes.Addrs(), Timeout: timeout})
 	rule := perMonth("ns/p/r/t", limiter.FixedWindow, 1000)
 	decideKey := func(key int) error {

@@ -166,7 +166,7 @@ func (h Harness) decide(checks []limiter.Check, callers int) ([][]limiter.Result
 	return all, nil
 }
 
-// refusal is how long a refused request has to wait; false if it was not refused, or is for ever.
+// refusal is how long a refused request has to wait; false if it was not refused, or as good as for ever.
 func refusal(checks []limiter.Check, results []limiter.Result) (time.Duration, bool) {
 	var wait time.Duration
 	for i, r := range results {
@@ -174,7 +174,8 @@ func refusal(checks []limiter.Check, results []limiter.Result) (time.Duration, b
 			wait = max(wait, r.RetryAfter)
 		}
 	}
-	return wait, wait > 0 && wait != limiter.Never
+	const lifetime = 100 * 365 * 24 * time.Hour // longer waits are not told exactly
+	return wait, wait > 0 && wait < lifetime
 }
 
 // await asks again one tick early, where that counts nothing, and then in time.
@@ -251,7 +252,7 @@ func largest(a limiter.Algorithm, window time.Duration) int64 {
 
 func drawCost(rt *rapid.T, r *limiter.Rule) int64 {
 	if r.Algorithm == limiter.LeakyBucket {
-		return rapid.SampledFrom([]int64{1, 1, 1, 0, 2, 5}).Draw(rt, "cost")
+		return rapid.SampledFrom([]int64{1, 1, 1, 1, 1, 1, 0, 0, 2, 2, 5, limiter.MaxCost}).Draw(rt, "cost")
 	}
 	capacity := r.Limits[0].Capacity()
 	return rapid.OneOf(
