@@ -33,7 +33,7 @@ test: test-tools ## Run the unit and envtest suites, with the race detector; ins
 	  $(TOOL) gotestsum --format pkgname-and-test-fails --rerun-fails=0 -- -race -timeout 20m $(TESTARGS) ./...
 
 .PHONY: test-long
-test-long: test-tools ## Compare the limiter's stores with the reference models over 10,000 random schedules each (minutes).
+test-long: test-tools ## Compare the limiter's stores with the reference models over 10,000 random schedules each, and test bigger crowds (minutes).
 	TEST_LONG=1 go test -timeout 60m ./limiter/memory ./limiter/redis -rapid.checks=2000
 
 ##@ Build

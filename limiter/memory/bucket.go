@@ -174,7 +174,6 @@ func (b *leakyBucket) standing(int64) standing {
 	}
 	s.remaining = max(0, b.terms.queue+1-s.current)
 	s.reset = b.backlog.until(0, b.terms)
-	s.delay = s.reset
 	s.retry = max(b.backlog.until(b.terms.queue, b.terms), s.reset-b.terms.maxWait, 0)
 	return s
 }

@@ -17,7 +17,7 @@ type terms struct {
 
 // standing is what a counter says of itself after a decision, in units and microseconds.
 type standing struct {
-	remaining, current, reset, retry, delay int64
+	remaining, current, reset, retry int64
 }
 
 // counter is the state of one limit for one key. Times are microseconds since the epoch.

@@ -202,15 +202,14 @@ func settle(list []touched, results []limiter.Result, admitted bool) {
 	for i := range list {
 		t := &list[i]
 		r := &results[t.index]
-		before := t.counter.standing(max(1, t.check.Cost))
+		if t.check.Rule.Algorithm == limiter.LeakyBucket && r.Allowed && t.check.Cost > 0 {
+			r.Delay = micros(t.counter.standing(1).reset) // the backlog before this caller
+		}
 		if t.charges(r.Allowed, admitted) {
 			t.counter.add(t.check.Cost)
 		}
 		after := t.counter.standing(max(1, t.check.Cost))
 		r.Limits = append(r.Limits, after.state(t.fits, r.Allowed, t.limit))
-		if t.fits && t.check.Cost > 0 && r.Allowed {
-			r.Delay = max(r.Delay, micros(before.delay))
-		}
 		if !r.Allowed {
 			r.RetryAfter = max(r.RetryAfter, r.Limits[len(r.Limits)-1].RetryAfter)
 		}
