@@ -3,13 +3,18 @@ package limiter
 import (
 	"context"
 	"fmt"
+
+	"github.com/sluice-dev/sluice/internal/clock"
 )
 
 // Engine decides requests by the mode and the failure policy of the rules that apply to them.
-type Engine struct{ local Store }
+type Engine struct {
+	local Store
+	known *known
+}
 
 // NewEngine returns an Engine; local keeps the counters of this process alone and must not fail.
-func NewEngine(local Store) *Engine { return &Engine{local: local} }
+func NewEngine(local Store) *Engine { return &Engine{local: local, known: newKnown(clock.Real())} }
 
 // Decide returns one Result a check, in their order. The request may pass if every check that is not Shadow is
 // allowed, after the longest Delay. Checks of one backend are decided in one step. Where several backends are concerned
@@ -90,6 +95,7 @@ func (e *Engine) decideGroup(ctx context.Context, checks []Check) ([]Result, err
 	}
 	results, err := backend.decide(ctx, checks)
 	if err == nil {
+		e.known.note(checks, results)
 		return results, nil
 	}
 	if ctx.Err() != nil {
@@ -133,12 +139,17 @@ func (e *Engine) fallBack(ctx context.Context, checks []Check) ([]Result, error)
 		case FailDeny:
 			results[i] = Result{Source: FailedDeny}
 			denied = denied || !c.Rule.Shadow
-		default:
+		default: // see fallsBackToShare
 			local = append(local, i)
 		}
 	}
 	if len(local) == 0 {
 		return results, nil
+	}
+	for _, at := range local {
+		if err := e.prime(ctx, &checks[at]); err != nil {
+			return nil, err
+		}
 	}
 	shares, err := e.decideLocally(ctx, pick(checks, local, denied))
 	if err != nil {

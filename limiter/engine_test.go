@@ -151,6 +151,35 @@ func TestWhatHappensWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
+func TestAShareBeginsAsUsedAsTheLimitWasWhenTheStoreFails(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]limiter.Algorithm{
+		"TokenBucket": limiter.TokenBucket, "LeakyBucket": limiter.LeakyBucket, "FixedWindow": limiter.FixedWindow,
+		"SlidingWindowLog": limiter.SlidingWindowLog, "SlidingWindowCounter": limiter.SlidingWindowCounter,
+	} {
+		server := testredis.Start(t)
+		b, _ := backend(t, server.Addr)
+		r := rule(b, limiter.FailLocal, 10)
+		r.Algorithm, r.Limits[0].Window = a, limiter.MaxWindow
+		r.Queue = limiter.Queue{MaxLength: 8, MaxWait: limiter.MaxWindow}
+		r.Local = r.ForShare(limiter.Share{Rank: 0, Of: 2})
+		e := limiter.NewEngine(memory.New(memory.Options{}))
+		for range 6 {
+			ask(t, e, r)
+		}
+		server.Stop()
+		admitted := 0
+		for range 10 {
+			if got := ask(t, e, r); got.Allowed && got.Source == limiter.FromShare {
+				admitted++
+			}
+		}
+		if admitted != 2 {
+			t.Errorf("%s: after 6 of 10 a share of 5 admitted %d, want the 2 that are left of it", name, admitted)
+		}
+	}
+}
+
 func TestSharesSumToTheLimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
