@@ -57,6 +57,7 @@ func (n *Namespaces) gather(ctx context.Context, name string) (*inputs, error) {
 		return nil, fmt.Errorf("list API-key Secrets: %w", err)
 	}
 	in.secrets = secrets.Items
+	slices.SortFunc(in.secrets, func(a, b corev1.Secret) int { return cmp.Compare(a.Name, b.Name) })
 	return in, n.gatherPods(ctx, in)
 }
 
@@ -95,7 +96,8 @@ func describe(p *corev1.Pod, namespace *corev1.Namespace, owners []compile.Owner
 	}
 	out.injected = slices.ContainsFunc(p.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == inject.SidecarName })
 	for _, s := range p.Status.InitContainerStatuses {
-		if s.Name == inject.SidecarName && s.State.Running != nil {
+		// One that crashed again and again started, too: it counts as pending.
+		if s.Name == inject.SidecarName && (s.State.Running != nil || s.State.Terminated != nil || s.RestartCount > 0) {
 			out.started = true
 		}
 	}
@@ -129,7 +131,7 @@ func (n *Namespaces) owners(ctx context.Context, p *corev1.Pod) ([]compile.Owner
 }
 
 // assemble makes what one pod should enforce.
-func (in *inputs) assemble(p *pod, _ []*verdict) (*pushv1.Update, error) {
+func (in *inputs) assemble(p *pod) (*pushv1.Update, error) {
 	out := compile.Inputs{HashKey: in.hashKey, APIKeys: map[string][]*pushv1.APIKey{}, KeySets: map[string][]*pushv1.KeySet{}}
 	stores := map[string]bool{}
 	for _, v := range p.verdicts {

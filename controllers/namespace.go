@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,7 +52,7 @@ type Namespaces struct {
 	// Changed brings the namespaces whose acknowledgements changed.
 	Changed <-chan event.GenericEvent
 
-	compiled cache
+	judged judgements
 }
 
 // Setup registers the reconciler. Every object maps to its namespace, so that the queue joins events.
@@ -57,21 +61,46 @@ func (n *Namespaces) Setup(mgr ctrl.Manager) error {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}}
 	})
 	named := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() != "" })
-	err := ctrl.NewControllerManagedBy(mgr).Named("namespace").
+	b := ctrl.NewControllerManagedBy(mgr).Named("namespace").
 		For(&corev1.Namespace{}).
 		Watches(&v1alpha1.RateLimitPolicy{}, toNamespace, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.RateLimitStore{}, handler.EnqueueRequestsFromMapFunc(n.usersOfStore)).
+		Watches(&v1alpha1.RateLimitStore{}, handler.EnqueueRequestsFromMapFunc(n.usersOfStore), builder.WithPredicates(storeChanged)).
 		Watches(&corev1.Pod{}, toNamespace).
 		Watches(&corev1.Service{}, toNamespace).
 		Watches(&corev1.ConfigMap{}, toNamespace).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(n.usersOfSecret), builder.WithPredicates(named)).
-		WatchesRawSource(source.Channel(n.Changed, toNamespace)).
-		Complete(n)
+		WatchesRawSource(source.Channel(n.Changed, afterAWhile))
+	// Targets and the chains of owners matter by being there, not by how they are.
+	for _, workload := range []client.Object{
+		&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &appsv1.ReplicaSet{}, &batchv1.Job{}, &batchv1.CronJob{},
+	} {
+		b = b.Watches(workload, toNamespace, builder.WithPredicates(comesOrGoes))
+	}
+	err := b.Complete(n)
 	if err != nil {
 		return fmt.Errorf("set up the namespace controller: %w", err)
 	}
 	return nil
 }
+
+// joinAcks is how long acknowledgements are collected, so that a thousand make one pass and one write of status.
+const joinAcks = 100 * time.Millisecond
+
+var afterAWhile = handler.Funcs{
+	GenericFunc: func(_ context.Context, e event.GenericEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: e.Object.GetNamespace()}}, joinAcks)
+	},
+}
+
+var comesOrGoes = predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
+
+// storeChanged leaves out probes that found the store as it was but for the memory in use.
+var storeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, isStore := e.ObjectOld.(*v1alpha1.RateLimitStore)
+	after, areStores := e.ObjectNew.(*v1alpha1.RateLimitStore)
+	return !isStore || !areStores || before.Generation != after.Generation ||
+		!equality.Semantic.DeepEqual(before.Status.Conditions, after.Status.Conditions)
+}}
 
 // usersOfStore: a store of the operator's namespace may serve every namespace that has policies.
 func (n *Namespaces) usersOfStore(ctx context.Context, o client.Object) []reconcile.Request {
@@ -109,6 +138,7 @@ func (n *Namespaces) Reconcile(ctx context.Context, request reconcile.Request) (
 	in, err := n.gather(ctx, request.Name)
 	if apierrors.IsNotFound(err) {
 		n.Pusher.Retain(request.Name, nil)
+		n.judged.replace(request.Name, nil)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
@@ -118,11 +148,14 @@ func (n *Namespaces) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	verdicts := make([]*verdict, len(in.policies))
+	judged := make(map[types.UID]judgement, len(in.policies))
 	for i := range in.policies {
 		if verdicts[i], err = n.judge(ctx, in, &in.policies[i]); err != nil {
 			return reconcile.Result{}, err
 		}
+		judged[in.policies[i].UID] = verdicts[i].judgement
 	}
+	n.judged.replace(request.Name, judged)
 	if err := n.push(in, verdicts); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -147,7 +180,7 @@ func (n *Namespaces) push(in *inputs, verdicts []*verdict) error {
 			continue
 		}
 		live[p.UID] = true
-		update, err := in.assemble(p, verdicts)
+		update, err := in.assemble(p)
 		if err != nil {
 			return err
 		}

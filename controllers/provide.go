@@ -29,11 +29,14 @@ func (n *Namespaces) provide(ctx context.Context, in *inputs) error {
 	for i := range in.pods {
 		needed = needed || in.pods[i].asked || in.pods[i].injected
 	}
-	if !needed || in.namespace.DeletionTimestamp != nil {
+	if !needed {
 		return nil
 	}
-	if err := n.provideCA(ctx, in.namespace.Name); err != nil {
-		return err
+	// Nothing can be made in a namespace that is going, but its last pods still need their rules and the hash key.
+	if in.namespace.DeletionTimestamp == nil {
+		if err := n.provideCA(ctx, in.namespace.Name); err != nil {
+			return err
+		}
 	}
 	var err error
 	in.hashKey, err = n.provideHashKey(ctx, in.namespace.Name)

@@ -49,6 +49,8 @@ func standingOf(v *verdict, p *pod, s push.State) (standing, bool) {
 		st.why = "its sidecar is not connected"
 	case s.Ack.GetError() != "":
 		st.refused, st.why = true, s.Ack.GetError()
+	case s.Ack.GetContentVersion() != p.wanted.GetContentVersion() && !s.Connected:
+		st.why = "its sidecar is not connected and has not got the newest rules"
 	case s.Ack.GetContentVersion() != p.wanted.GetContentVersion():
 		st.why = "its sidecar has not acknowledged the newest rules"
 	default:

@@ -74,7 +74,7 @@ var topologies = map[v1alpha1.Topology]pushv1.Store_Topology{
 	v1alpha1.TopologyCluster:    pushv1.Store_TOPOLOGY_CLUSTER,
 }
 
-// describeStore tells how to reach a store, with its credentials.
+// describeStore tells how to reach a store, with its credentials; with an error, all that is known of it.
 func describeStore(ctx context.Context, c client.Reader, s *v1alpha1.RateLimitStore) (*pushv1.Store, error) {
 	out := &pushv1.Store{Name: compile.Name(s.Namespace, s.Name), Topology: pushv1.Store_TOPOLOGY_STANDALONE}
 	timeout := s.Spec.Timeout
@@ -83,7 +83,7 @@ func describeStore(ctx context.Context, c client.Reader, s *v1alpha1.RateLimitSt
 	}
 	d, err := compile.ParseDuration(timeout)
 	if err != nil {
-		return nil, fmt.Errorf("timeout: %w", err)
+		return out, fmt.Errorf("timeout: %w", err)
 	}
 	out.Timeout = durationpb.New(d)
 	if s.Spec.Managed != nil {
@@ -94,7 +94,7 @@ func describeStore(ctx context.Context, c client.Reader, s *v1alpha1.RateLimitSt
 	out.Topology, out.Addresses, out.MasterName = topologies[e.Topology], e.Addresses, e.MasterName
 	if e.AuthSecretRef != nil {
 		if err := credentials(ctx, c, s.Namespace, e.AuthSecretRef.Name, out); err != nil {
-			return nil, err
+			return out, err
 		}
 	}
 	if e.TLS != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -24,7 +23,8 @@ import (
 type verdict struct {
 	policy   *v1alpha1.RateLimitPolicy // as it is now
 	enforced *v1alpha1.RateLimitPolicy // as it is enforced: the last accepted
-	compiled *pushv1.Policy            // nil where nothing can be enforced
+	judgement
+	compiled *pushv1.Policy // nil where nothing can be enforced
 	store    *pushv1.Store
 	apiKeys  []*pushv1.APIKey
 	keySets  []*pushv1.KeySet
@@ -35,45 +35,20 @@ type verdict struct {
 	identity metav1.Condition
 }
 
-// cache keeps each policy's last accepted form.
-type cache struct {
-	mu       sync.Mutex
-	accepted map[types.UID]accepted
-}
-
-type accepted struct {
-	policy   *v1alpha1.RateLimitPolicy
-	compiled *pushv1.Policy
-}
-
-// accept compiles a policy, once a generation. If it is not valid, its last accepted form stays in force.
-func (c *cache) accept(p *v1alpha1.RateLimitPolicy) (accepted, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last, known := c.accepted[p.UID]
-	if known && last.policy.Generation == p.Generation {
-		return last, nil
-	}
-	compiled, err := compile.Policy(p)
-	if err != nil {
-		return last, err
-	}
-	if c.accepted == nil {
-		c.accepted = map[types.UID]accepted{}
-	}
-	c.accepted[p.UID] = accepted{p.DeepCopy(), compiled}
-	return c.accepted[p.UID], nil
-}
-
 // judge decides on one policy: is it valid, and is all there that it refers to?
 func (n *Namespaces) judge(ctx context.Context, in *inputs, p *v1alpha1.RateLimitPolicy) (*verdict, error) {
 	v := &verdict{policy: p, enforced: p}
 	v.accepted = condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, "The policy is valid")
 	v.storeOK = condition(v1alpha1.ConditionStoreReady, true, v1alpha1.ReasonNotNeeded, "Mode Local needs no store")
 	v.identity = condition(v1alpha1.ConditionIdentityReady, true, v1alpha1.ReasonReady, "All keys are there")
-	form, err := n.compiled.accept(p)
+	j, err := n.accept(ctx, p)
 	if err != nil {
-		message := err.Error()
+		return nil, err
+	}
+	v.judgement = j
+	form := j.form
+	if j.invalid != nil {
+		message := j.invalid.Error()
 		if form.policy != nil {
 			message += fmt.Sprintf("; generation %d stays in force", form.policy.Generation)
 		}
@@ -83,7 +58,7 @@ func (n *Namespaces) judge(ctx context.Context, in *inputs, p *v1alpha1.RateLimi
 		return v, nil
 	}
 	v.enforced, v.compiled = form.policy, form.compiled
-	if err == nil {
+	if j.invalid == nil {
 		if err := n.findTargets(ctx, v); err != nil {
 			return nil, err
 		}
@@ -155,13 +130,12 @@ func (n *Namespaces) findStore(ctx context.Context, in *inputs, v *verdict) erro
 		return err
 	}
 	v.store, err = describeStore(ctx, n.Client, store)
-	if err != nil {
-		v.storeOK = condition(v1alpha1.ConditionStoreReady, false, v1alpha1.ReasonSecretAbsent, err.Error())
-		v.compiled = nil
-		return nil
-	}
 	v.compiled = withStore(v.compiled, v.store.GetName())
 	v.storeOK = storeCondition(store)
+	if err != nil {
+		// The policy stays in force: without credentials the store refuses, and onStoreFailure decides.
+		v.storeOK = condition(v1alpha1.ConditionStoreReady, false, v1alpha1.ReasonSecretAbsent, err.Error())
+	}
 	return nil
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -97,6 +99,10 @@ func newManager(o *options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("selector: %w", err)
 	}
+	kept, err := labels.NewRequirement(controllers.LabelPolicy, selection.Exists, nil)
+	if err != nil {
+		return nil, fmt.Errorf("selector: %w", err)
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: o.metrics},
@@ -106,8 +112,11 @@ func newManager(o *options) (ctrl.Manager, error) {
 		WebhookServer:                 webhook.NewServer(webhook.Options{Port: o.webhookPort, CertDir: o.certDir}),
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
-			// The operator reads no Secret but those that are meant for it.
-			ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: labels.NewSelector().Add(*labelled)}},
+			// The operator reads no Secret but those that are meant for it, and no ControllerRevision but its own.
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Secret{}:             {Label: labels.NewSelector().Add(*labelled)},
+				&appsv1.ControllerRevision{}: {Label: labels.NewSelector().Add(*kept)},
+			},
 		},
 	})
 	if err != nil {
@@ -216,7 +225,12 @@ func serveWithCertificates(ctx context.Context, mgr ctrl.Manager, o *options, se
 	if err := mgr.Add(watcher); err != nil {
 		return fmt.Errorf("watch certificate: %w", err)
 	}
-	return server.Serve(ctx, o.pushListen, watcher.GetCertificate)
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", o.pushListen)
+	if err != nil {
+		return fmt.Errorf("listen for sidecars: %w", err)
+	}
+	return server.Serve(ctx, l, watcher.GetCertificate)
 }
 
 // readiness waits for the certificate.

@@ -58,6 +58,10 @@ func clusterRights() []right {
 		{resource: "daemonsets.apps", verbs: target},
 		{resource: "replicasets.apps", verbs: target},
 		{resource: "statefulsets.apps", verbs: with(target, managed)},
+		{resource: "controllerrevisions.apps", verbs: map[string]string{
+			"list": "the last accepted spec of a policy, after a restart", "watch": "the last accepted spec of a policy, after a restart",
+			"create": "the last accepted spec of a policy", "delete": "the one before",
+		}},
 		{resource: "jobs.batch", verbs: target},
 		{resource: "cronjobs.batch", verbs: target},
 		{resource: "tokenreviews.authentication.k8s.io", verbs: map[string]string{"create": "who opens a push stream"}},

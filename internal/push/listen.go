@@ -21,13 +21,8 @@ const (
 	minClientPing = 10 * time.Second
 )
 
-// Serve listens until the context ends; then it asks the sidecars to connect elsewhere and leaves them time for it.
-func (s *Server) Serve(ctx context.Context, address string, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("listen for sidecars: %w", err)
-	}
+// Serve serves until the context ends; then it asks the sidecars to connect elsewhere and leaves them time for it.
+func (s *Server) Serve(ctx context.Context, l net.Listener, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) error {
 	g := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS13})),
 		grpc.MaxRecvMsgSize(maxMessage),

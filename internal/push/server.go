@@ -85,6 +85,7 @@ var (
 	errReplaced = errors.New("the pod's sidecar connected anew")
 	errGone     = errors.New("the pod is gone")
 	errExpired  = errors.New("the token expired")
+	errSlow     = errors.New("the sidecar does not read")
 )
 
 // NewServer returns a Server that knows no pods.
@@ -146,7 +147,7 @@ func (l *slot) notify() {
 }
 
 // Stream implements the push service. The token at its start decides which pod it speaks for.
-func (s *Server) Stream(stream grpc.BidiStreamingServer[pushv1.StreamRequest, pushv1.StreamResponse]) error {
+func (s *Server) Stream(stream pushStream) error {
 	pod, expires, err := s.authenticate(stream.Context())
 	if err != nil {
 		return err
@@ -215,14 +216,27 @@ func (s *Server) detach(pod Pod, l *slot) {
 	s.o.Changed(pod.Namespace)
 }
 
-func (s *Server) send(ctx context.Context, stream grpc.BidiStreamingServer[pushv1.StreamRequest, pushv1.StreamResponse],
-	pod Pod, l *slot, expires time.Time, received <-chan error,
-) error {
+type pushStream = grpc.BidiStreamingServer[pushv1.StreamRequest, pushv1.StreamResponse]
+
+// send is the stream's only sender. What it returns ends the stream.
+func (s *Server) send(ctx context.Context, stream pushStream, pod Pod, l *slot, expires time.Time, received <-chan error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	timer := s.o.Clock.NewTimer(expires.Sub(s.o.Clock.Now()))
 	defer timer.Stop()
+	go func() {
+		select {
+		case <-timer.C():
+			cancel(errExpired)
+		case err := <-received:
+			cancel(err)
+		case <-ctx.Done():
+		}
+	}()
 	sent := ""
 	draining := s.draining
 	for {
+		var message pushv1.StreamResponse
 		select {
 		case <-l.wake:
 			u := s.wanted(pod.UID)
@@ -230,22 +244,49 @@ func (s *Server) send(ctx context.Context, stream grpc.BidiStreamingServer[pushv
 				continue
 			}
 			sent = u.GetContentVersion()
-			if err := stream.Send(&pushv1.StreamResponse{Message: &pushv1.StreamResponse_Update{Update: u}}); err != nil {
-				return err
-			}
+			message.Message = &pushv1.StreamResponse_Update{Update: u}
 		case <-draining:
 			draining = nil
-			drain := &pushv1.Drain{ReconnectAfter: durationpb.New(spread(pod.UID))}
-			if err := stream.Send(&pushv1.StreamResponse{Message: &pushv1.StreamResponse_Drain{Drain: drain}}); err != nil {
-				return err
-			}
-		case <-timer.C():
-			return status.Error(codes.Unauthenticated, errExpired.Error())
-		case err := <-received:
-			return err
+			message.Message = &pushv1.StreamResponse_Drain{Drain: &pushv1.Drain{ReconnectAfter: durationpb.New(spread(pod.UID))}}
 		case <-ctx.Done():
-			return status.Error(codes.Aborted, context.Cause(ctx).Error())
+			return ended(context.Cause(ctx))
 		}
+		if err := s.sendWithin(ctx, stream, &message); err != nil {
+			return err
+		}
+	}
+}
+
+// maxSend is how long a sidecar may take to read a message before it is cut off; it then connects anew.
+const maxSend = 20 * time.Second
+
+// sendWithin gives up on a peer that does not read: only the stream's end, on return, frees a blocked Send.
+func (s *Server) sendWithin(ctx context.Context, stream pushStream, m *pushv1.StreamResponse) error {
+	timer := s.o.Clock.NewTimer(maxSend)
+	defer timer.Stop()
+	done := make(chan error, 1)
+	go func() { done <- stream.Send(m) }()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C():
+		return ended(errSlow)
+	case <-ctx.Done():
+		return ended(context.Cause(ctx))
+	}
+}
+
+// ended tells the sidecar why its stream ends.
+func ended(why error) error {
+	switch {
+	case errors.Is(why, io.EOF):
+		return nil
+	case errors.Is(why, errExpired):
+		return status.Error(codes.Unauthenticated, why.Error())
+	case errors.Is(why, errGone), errors.Is(why, errReplaced), errors.Is(why, errSlow):
+		return status.Error(codes.Aborted, why.Error())
+	default:
+		return why
 	}
 }
 
@@ -258,12 +299,9 @@ func (s *Server) wanted(uid types.UID) *pushv1.Update {
 	return nil
 }
 
-func (s *Server) receive(stream grpc.BidiStreamingServer[pushv1.StreamRequest, pushv1.StreamResponse], pod Pod, l *slot) error {
+func (s *Server) receive(stream pushStream, pod Pod, l *slot) error {
 	for {
 		message, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
 		if err != nil {
 			return err
 		}

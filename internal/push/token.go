@@ -3,6 +3,8 @@ package push
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -48,6 +50,7 @@ type Reviewer struct {
 type review struct {
 	pod     Pod
 	expires time.Time
+	ends    time.Time // of the stream
 }
 
 // NewReviewer returns a Reviewer.
@@ -60,7 +63,7 @@ func (r *Reviewer) Authenticate(ctx context.Context, token string) (Pod, time.Ti
 	hash := sha256.Sum256([]byte(token))
 	now := r.clock.Now()
 	if known, found := r.known(hash, now); found {
-		return known.pod, now.Add(streamFor), nil
+		return known.pod, known.ends, nil
 	}
 	tr, err := r.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{Audience}},
@@ -72,12 +75,33 @@ func (r *Reviewer) Authenticate(ctx context.Context, token string) (Pod, time.Ti
 	if err != nil {
 		return Pod{}, time.Time{}, err
 	}
-	r.remember(hash, review{pod, now.Add(reviewFor)})
-	return pod, now.Add(streamFor), nil
+	ends := now.Add(lifetime(token, now))
+	r.remember(hash, review{pod, now.Add(reviewFor), ends})
+	return pod, ends, nil
 }
 
-// streamFor is how long a stream may last before its sidecar must show a fresh token; projected tokens live an hour.
-const streamFor = 40 * time.Minute
+// lifetime is how long the stream of a token that was found good may last. It ends with the token; but where this
+// clock is wrong, the API server's, which found the token good, counts.
+func lifetime(token string, now time.Time) time.Duration {
+	parts := strings.Split(token, ".")
+	if len(parts) != tokenParts {
+		return streamFor
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims struct {
+		Expires int64 `json:"exp"`
+	}
+	if err != nil || json.Unmarshal(payload, &claims) != nil || claims.Expires == 0 {
+		return streamFor
+	}
+	return min(max(time.Unix(claims.Expires, 0).Sub(now), reviewFor), streamFor)
+}
+
+const (
+	tokenParts = 3 // of a JSON Web Token
+	// streamFor is how long a stream may last before its sidecar must show a fresh token; projected tokens live an hour.
+	streamFor = 40 * time.Minute
+)
 
 func (r *Reviewer) known(hash [sha256.Size]byte, now time.Time) (review, bool) {
 	r.mu.Lock()
