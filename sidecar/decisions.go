@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,12 +57,12 @@ func (g *Guard) Decisions() http.Handler {
 }
 
 func (g *Guard) check(w http.ResponseWriter, r *http.Request) {
-	asked, multiply, err := readCheck(http.MaxBytesReader(w, r.Body, maxCheckBody), r)
+	asked, multiply, err := readCheck(r.Context(), http.MaxBytesReader(w, r.Body, maxCheckBody))
 	if err != nil {
 		answer.BadRequest(err.Error()).Write(w, r)
 		return
 	}
-	verdict, err := g.Decide(asked, multiply)
+	verdict, err := g.Decide(asked, rules.Question{Multiply: multiply})
 	if err != nil {
 		return // the caller left
 	}
@@ -71,7 +72,7 @@ func (g *Guard) check(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func readCheck(body io.Reader, r *http.Request) (*http.Request, int64, error) {
+func readCheck(ctx context.Context, body io.Reader) (*http.Request, int64, error) {
 	var in checkRequest
 	d := json.NewDecoder(body)
 	d.DisallowUnknownFields()
@@ -88,7 +89,7 @@ func readCheck(body io.Reader, r *http.Request) (*http.Request, int64, error) {
 	if multiply < 0 || multiply > limiter.MaxCost {
 		return nil, 0, fmt.Errorf("%w: cost is not 0 to %d", errCheck, limiter.MaxCost)
 	}
-	asked, err := questionOf(r, in.Method, in.Path, in.Host, in.Source)
+	asked, err := RequestOf(ctx, in.Method, in.Path, in.Host, in.Source)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -98,9 +99,9 @@ func readCheck(body io.Reader, r *http.Request) (*http.Request, int64, error) {
 	return asked, multiply, nil
 }
 
-// questionOf makes the request that is asked about. No source is an unknown one; a wrong source is refused, or all who are
+// RequestOf makes the request that is asked about. No source is an unknown one; a wrong source is refused, or all who are
 // called wrongly would be one caller.
-func questionOf(r *http.Request, method, path, host, source string) (*http.Request, error) {
+func RequestOf(ctx context.Context, method, path, host, source string) (*http.Request, error) {
 	if source != "" && !identity.PeerAddress(source).IsValid() {
 		return nil, fmt.Errorf("%w: source %q is no address", errCheck, source)
 	}
@@ -119,20 +120,20 @@ func questionOf(r *http.Request, method, path, host, source string) (*http.Reque
 	}
 	rules.EscapePath(u)
 	asked := &http.Request{Method: method, URL: u, Host: host, Header: http.Header{}, RemoteAddr: source}
-	return asked.WithContext(r.Context()), nil
+	return asked.WithContext(ctx), nil
 }
 
 // auth answers nginx's auth_request, which takes 2xx as yes and 401 and 403 as no. Where the request must wait, so does nginx.
 func (g *Guard) auth(w http.ResponseWriter, r *http.Request) {
 	header := r.Header.Clone()
 	peer := takePeer(header, r.RemoteAddr)
-	asked, err := questionOf(r, header.Get("X-Original-Method"), header.Get("X-Original-Uri"), header.Get("X-Original-Host"), peer)
+	asked, err := RequestOf(r.Context(), header.Get("X-Original-Method"), header.Get("X-Original-Uri"), header.Get("X-Original-Host"), peer)
 	if err != nil {
 		answer.BadRequest(err.Error()).Write(w, r)
 		return
 	}
 	asked.Header = header
-	verdict, err := g.Decide(asked, 1)
+	verdict, err := g.Decide(asked, rules.Question{Multiply: 1})
 	if err != nil {
 		return // the caller left
 	}
@@ -183,35 +184,39 @@ func responseOf(v *Verdict) checkResponse {
 			out.Headers["Retry-After"] = strconv.FormatInt(*p.RetryAfter, 10)
 		}
 	}
-	var shown *answer.Decided
 	for i := range v.Decided {
-		d := &v.Decided[i]
-		if d.Limit.Shadow || len(d.Limits) == 0 {
-			continue
-		}
-		out.DelayMs = max(out.DelayMs, millis(d.Delay))
-		if shown == nil || speaksBefore(d, shown) {
-			shown = d
+		if d := &v.Decided[i]; !d.Limit.Shadow {
+			out.DelayMs = max(out.DelayMs, millis(d.Delay))
 		}
 	}
-	if shown != nil {
-		out.show(shown)
+	if d, at := v.Speaker(); d != nil {
+		s := d.Limits[at]
+		out.Limit, out.Remaining, out.CurrentCount = d.Limit.Limits[at].Requests, s.Remaining, s.Current
+		out.ResetAfterMs, out.RetryAfterMs = millis(s.ResetAfter), millis(s.RetryAfter)
+		out.Policy, out.Rule, out.Tier = d.Rule.Policy.Name, d.Rule.Name, d.Name
 	}
 	return out
 }
 
-func (out *checkResponse) show(d *answer.Decided) {
-	at := 0
-	for i, s := range d.Limits {
-		first := d.Limits[at]
+// Speaker is the limit that refuses longest, or the one with the least left, and its number in its rule; nil where nothing
+// was counted.
+func (v *Verdict) Speaker() (speaker *answer.Decided, at int) {
+	for i := range v.Decided {
+		d := &v.Decided[i]
+		if !d.Limit.Shadow && len(d.Limits) > 0 && (speaker == nil || speaksBefore(d, speaker)) {
+			speaker = d
+		}
+	}
+	if speaker == nil {
+		return nil, 0
+	}
+	for i, s := range speaker.Limits {
+		first := speaker.Limits[at]
 		if s.RetryAfter > first.RetryAfter || s.RetryAfter == first.RetryAfter && s.Remaining < first.Remaining {
 			at = i
 		}
 	}
-	s := d.Limits[at]
-	out.Limit, out.Remaining, out.CurrentCount = d.Limit.Limits[at].Requests, s.Remaining, s.Current
-	out.ResetAfterMs, out.RetryAfterMs = millis(s.ResetAfter), millis(s.RetryAfter)
-	out.Policy, out.Rule, out.Tier = d.Rule.Policy.Name, d.Rule.Name, d.Name
+	return speaker, at
 }
 
 func speaksBefore(a, b *answer.Decided) bool {

@@ -59,9 +59,9 @@ type Verdict struct {
 	results []limiter.Result
 }
 
-// Decide decides a request without holding it. multiply is what its cost is multiplied with. It takes trusted headers
-// away where the request's peer must not set them. The error is the context's.
-func (g *Guard) Decide(r *http.Request, multiply int64) (*Verdict, error) {
+// Decide decides a request without holding it. It takes trusted headers away where the request's peer must not set them.
+// The error is the context's.
+func (g *Guard) Decide(r *http.Request, q rules.Question) (*Verdict, error) {
 	set := g.set.Load()
 	if set == nil {
 		if g.denyWithoutRules {
@@ -70,7 +70,7 @@ func (g *Guard) Decide(r *http.Request, multiply int64) (*Verdict, error) {
 		return &Verdict{}, nil
 	}
 	started := g.clock.Now()
-	plan := set.Plan(r, identity.PeerAddress(r.RemoteAddr), multiply, g.metrics.expressionFailed)
+	plan := set.Plan(r, identity.PeerAddress(r.RemoteAddr), q, g.metrics.expressionFailed)
 	if plan.Unauthorized != nil {
 		return &Verdict{Refusal: answer.Unauthorized(plan.Unauthorized)}, nil
 	}
@@ -175,7 +175,7 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 			refusal.Write(w, r)
 			return
 		}
-		verdict, err := g.Decide(r, 1)
+		verdict, err := g.Decide(r, rules.Question{Multiply: 1})
 		if err != nil {
 			return // the caller left
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-dev/sluice/limiter/memory"
 	pushv1 "github.com/sluice-dev/sluice/proto/sluice/push/v1"
 	"github.com/sluice-dev/sluice/sidecar"
+	"github.com/sluice-dev/sluice/sidecar/envoy"
 	"github.com/sluice-dev/sluice/sidecar/listen"
 	"github.com/sluice-dev/sluice/sidecar/probe"
 	"github.com/sluice-dev/sluice/sidecar/proxy"
@@ -174,7 +175,7 @@ func (p *process) servers(ctx context.Context) (list []*server, err error) {
 	for _, s := range []struct {
 		name, address string
 		handler       http.Handler
-	}{{"admin", p.o.admin, admin}, {"debug", p.o.debug, p.guard.Debug()}, {"decisions", p.o.decisions, p.guard.Decisions()}} {
+	}{{"admin", p.o.admin, admin}, {"debug", p.o.debug, p.guard.Debug()}, {"decisions", p.o.decisions, envoy.Handler(p.guard, p.guard.Decisions())}} {
 		if s.address == "" {
 			continue
 		}
@@ -232,7 +233,7 @@ func sniffedTarget(r *http.Request) *url.URL {
 }
 
 func (p *process) server(name string, l net.Listener, h http.Handler, drains bool) *server {
-	s := &server{name: name, drains: drains, listener: l, Server: listen.NewServer(h, drains, p.log)}
+	s := &server{name: name, drains: drains, listener: l, Server: listen.NewServer(h, name == "listen" || name == "decisions", p.log)}
 	s.Addr = l.Addr().String()
 	return s
 }

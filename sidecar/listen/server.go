@@ -16,11 +16,11 @@ const (
 	pingTimeout   = 15 * time.Second
 )
 
-// NewServer returns a server of HTTP/1.1 and, where guarded, of HTTP/2 without TLS.
-func NewServer(h http.Handler, guarded bool, log *slog.Logger) *http.Server {
+// NewServer returns a server of HTTP/1.1 and, where asked for, of HTTP/2 without TLS.
+func NewServer(h http.Handler, http2 bool, log *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(guarded)
+	protocols.SetUnencryptedHTTP2(http2)
 	return &http.Server{
 		Handler: h, Protocols: &protocols,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,

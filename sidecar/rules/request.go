@@ -40,12 +40,26 @@ type Applied struct {
 // Failed hears of expressions that could not be evaluated: field is tier, when, key or cost.
 type Failed func(policy, rule, field string)
 
+// Question narrows what is asked. The zero Question asks what the request may do, at no cost.
+type Question struct {
+	Multiply int64  // what the request's cost is multiplied with
+	Policy   string // namespace/name; "" = all
+	Rule     string // "" = all
+}
+
 // Plan tells what a request from peer must pass. It takes away headers that the peer must not set.
-func (s *Set) Plan(r *http.Request, peer netip.Addr, multiply int64, failed Failed) Plan {
+func (s *Set) Plan(r *http.Request, peer netip.Addr, q Question, failed Failed) Plan {
 	var plan Plan
 	facts := newFacts(r)
-	callers := make([]identity.Caller, len(s.Policies))
-	for i, p := range s.Policies {
+	policies := s.Policies
+	if q.Policy != "" {
+		policies = nil
+		if p := s.Find(q.Policy); p != nil {
+			policies = []*Policy{p}
+		}
+	}
+	callers := make([]identity.Caller, len(policies))
+	for i, p := range policies {
 		callers[i] = p.identity.Resolve(peer, r.Header)
 		if callers[i].Invalid && p.identity.RejectsInvalid() {
 			plan.Unauthorized = p
@@ -53,18 +67,22 @@ func (s *Set) Plan(r *http.Request, peer netip.Addr, multiply int64, failed Fail
 		}
 	}
 	s.headers.strip(r, peer)
-	for i, p := range s.Policies {
-		p.plan(r, facts, callers[i], multiply, failed, &plan)
+	for i, p := range policies {
+		p.plan(r, facts, callers[i], q, failed, &plan)
 	}
 	return plan
 }
 
-func (p *Policy) plan(r *http.Request, facts *facts, caller identity.Caller, multiply int64, failed Failed, plan *Plan) {
+func (p *Policy) plan(r *http.Request, facts *facts, caller identity.Caller, q Question, failed Failed, plan *Plan) {
 	vars := facts.vars(caller)
 	name := p.tier(vars, failed)
 	vars.Tier = name
 	var found []*Rule
-	p.index.find(facts.path, r, facts.query, func(rule *Rule) { found = append(found, rule) })
+	p.index.find(facts.path, r, facts.query, func(rule *Rule) {
+		if q.Rule == "" || rule.Name == q.Rule {
+			found = append(found, rule)
+		}
+	})
 	for _, rule := range sortRules(found) {
 		t := rule.byTier[name]
 		if t == nil || !rule.applies(vars, failed) {
@@ -78,7 +96,7 @@ func (p *Policy) plan(r *http.Request, facts *facts, caller identity.Caller, mul
 			continue
 		}
 		plan.Applied = append(plan.Applied, Applied{t, vars})
-		plan.Checks = append(plan.Checks, limiter.Check{Rule: t.Limit, Key: key, Cost: rule.costOf(vars, multiply, failed)})
+		plan.Checks = append(plan.Checks, limiter.Check{Rule: t.Limit, Key: key, Cost: rule.costOf(vars, q.Multiply, failed)})
 	}
 }
 

@@ -106,7 +106,7 @@ func (b *Builder) Build(u *pushv1.Update, former *Set) (*Set, []*pushv1.PolicyRe
 		compiled, err := b.policy(p, &secrets, share(u.GetShares(), result.GetPolicy()))
 		if err != nil {
 			result.Error = err.Error()
-			compiled = b.former(former.find(result.GetPolicy()), &secrets, share(u.GetShares(), result.GetPolicy()))
+			compiled = b.former(former.Find(result.GetPolicy()), &secrets, share(u.GetShares(), result.GetPolicy()))
 		}
 		if compiled != nil {
 			set.Policies = append(set.Policies, compiled)
@@ -129,7 +129,8 @@ func (b *Builder) former(p *Policy, secrets *pushv1.Secrets, sh limiter.Share) *
 	return p
 }
 
-func (s *Set) find(name string) *Policy {
+// Find returns the policy of a name; nil if there is none.
+func (s *Set) Find(name string) *Policy {
 	if s == nil {
 		return nil
 	}
