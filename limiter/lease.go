@@ -46,7 +46,7 @@ type Grant struct {
 	// Served is how many callers of each Ask are admitted.
 	Served []int64
 	// Limits tell how each limit stands if every leased unit gets used: Remaining is what could still be leased,
-	// RetryAfter is for the largest cost that was refused, and it and ResetAfter are upper bounds.
+	// RetryAfter is for the largest cost that was refused, or 1 if nothing is left, and it and ResetAfter are upper bounds.
 	Limits []State
 }
 

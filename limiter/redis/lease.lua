@@ -5,7 +5,8 @@
 --   life of a lease (µs), algorithm letter, number of limits, for each limit: requests, capacity, window (µs);
 --   number of asks, for each: cost, callers.
 -- Returns, flat: the time (µs), whether the kept units are still leased (0|1), units leased on top, for each ask: callers
---   admitted, then for each limit: remaining, current, reset (µs), retry of the largest cost that was refused (µs; 0 = none).
+--   admitted, then for each limit: remaining, current, reset (µs), retry of the largest cost that was refused, or of 1 if
+--   nothing is left (µs; 0 = none).
 --
 -- The leases are a list of holder, units, end; the units may be used at any time before the end. What is granted is
 -- bounded by what was used and all that is leased, so no use can come that the limits have no room for. See
@@ -132,6 +133,7 @@ local reply = { now, own and 1 or 0, 0 }
 own = own or { holder = holder, units = 0 }
 local left, refused = serve(room(total(leases) + own.units), reply)
 reply[3] = min(want, floor(left / 2))
+if left == 0 then refused = max(refused, 1) end
 own.units, own.ends = own.units + reply[3], now + life
 if own.units > 0 then leases[#leases + 1] = own end
 

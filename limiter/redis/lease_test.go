@@ -126,3 +126,52 @@ func drawLeasePause(rt *rapid.T, w *world, r *limiter.Rule) int64 {
 		rapid.Int64Range(-3_000, 3_000), rapid.Int64Range(-40_000, 40_000),
 	).Draw(rt, "pause"))
 }
+
+// Who waits for retry-after, while nobody else calls, is admitted: what others hold and don't use comes back by then. A
+// member that refuses between two claims only knows when it will ask the store again, which then tells.
+func TestWhoIsRefusedByLeasesAndWaitsIsAdmitted(t *testing.T) {
+	t.Parallel()
+	for name, a := range leased {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, epoch)
+			rapid.Check(t, func(rt *rapid.T) { waitSchedule(rt, w, a) })
+		})
+	}
+}
+
+func waitSchedule(rt *rapid.T, w *world, a limiter.Algorithm) {
+	w.reset(epoch + rapid.Int64Range(0, 1e9).Draw(rt, "start"))
+	r := drawLeasedRule(rt, a)
+	for range rapid.IntRange(1, 3).Draw(rt, "members") {
+		w.join(r, 0, 0)
+	}
+	for range rapid.IntRange(1, 20).Draw(rt, "steps") {
+		w.run(w.now + drawLeasePause(rt, w, r))
+		w.step(rt, r, false)
+	}
+	w.run(w.now + 10_000)
+	m, cost := w.members[0], rapid.SampledFrom([]int64{1, 1, 2, 5}).Draw(rt, "cost")
+	wait, asked := m.ask(cost)
+	if wait == 0 || wait == limiter.Never {
+		return
+	}
+	w.run(asked + wait.Microseconds() + 1)
+	again, asked := m.ask(cost)
+	if again != 0 && wait < lease.Life(r) && len(w.members) > 1 {
+		w.run(asked + again.Microseconds() + 1)
+		again, _ = m.ask(cost)
+	}
+	if again != 0 {
+		rt.Fatalf("refused for another %s after waiting %s for %d units of %+v", again, wait, cost, r.Limits)
+	}
+}
+
+// ask makes a request and returns how long it is told to wait, 0 = it passed, and when it was told so.
+func (m *member) ask(cost int64) (wait time.Duration, at int64) {
+	m.asked = func(r limiter.Result) { wait, at = r.RetryAfter, m.w.now }
+	m.request(cost)
+	m.w.run(m.w.now + 2000)
+	m.asked = nil
+	return wait, at
+}

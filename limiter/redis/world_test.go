@@ -29,8 +29,6 @@ type world struct {
 	uses    []use
 	calls   int
 	joined  uint64
-	refused int
-	offered int64
 	fault   func() fault
 	trip    func() int64 // µs to Redis, or back
 }
@@ -66,7 +64,7 @@ func newWorld(tb testing.TB, now int64) *world {
 
 // reset starts over.
 func (w *world) reset(now int64) {
-	w.now, w.back, w.events, w.members, w.uses, w.calls, w.refused, w.offered = now, 0, events{}, nil, nil, 0, 0, 0
+	w.now, w.back, w.events, w.members, w.uses, w.calls = now, 0, events{}, nil, nil, 0
 	w.fault = func() fault { return none }
 	w.trip = func() int64 { return 300 }
 	if err := w.client.FlushAll(context.Background()).Err(); err != nil {
@@ -84,6 +82,7 @@ type member struct {
 	dead   bool
 	asleep int64 // until then it does nothing
 	tended bool
+	asked  func(limiter.Result) // hears what becomes of requests; it may be nil
 }
 
 func (w *world) join(r *limiter.Rule, skew, drift int64) {
@@ -113,7 +112,6 @@ func (m *member) do(at int64, what func()) {
 
 // request is a request that arrives at the member now.
 func (m *member) request(cost int64) {
-	m.w.offered += cost
 	m.decided(cost, m.holder.Take(m.clock(), cost))
 	if m.holder.Due(m.clock()) {
 		m.claim()
@@ -126,12 +124,18 @@ func (m *member) decided(cost int64, v lease.Verdict) {
 	case lease.Granted:
 		m.w.use(cost)
 	case lease.Refused:
-		m.w.refused++
+		m.tell(m.holder.Result(m.clock(), false, cost))
 	case lease.Waits:
 		m.queue = append(m.queue, cost)
 		if !m.holder.Flying() {
 			m.claim()
 		}
+	}
+}
+
+func (m *member) tell(r limiter.Result) {
+	if m.asked != nil {
+		m.asked(r)
 	}
 }
 
@@ -160,7 +164,7 @@ func (m *member) send(c *limiter.Claim) {
 		w.at(arrives, func() {
 			grant := w.execute(c)
 			if back := w.trip(); fate == none && back+arrives-w.now < timeout {
-				m.do(w.now+back, func() { m.settle(sent, grant) })
+				m.do(w.now+back, func() { m.settle(sent, c.Asks, grant) })
 			} else {
 				m.do(w.now+timeout, m.fail)
 			}
@@ -184,13 +188,17 @@ func (w *world) execute(c *limiter.Claim) limiter.Grant {
 		for range n {
 			w.use(c.Asks[i].Cost)
 		}
-		w.refused += int(c.Asks[i].Callers - n)
 	}
 	return grant
 }
 
-func (m *member) settle(sent time.Time, g limiter.Grant) {
+func (m *member) settle(sent time.Time, asks []limiter.Ask, g limiter.Grant) {
 	m.holder.Settle(sent, m.clock(), g)
+	for i, n := range g.Served {
+		if n < asks[i].Callers {
+			m.tell(m.holder.Answer(m.clock(), false, asks[i].Cost))
+		}
+	}
 	waited := m.queue
 	m.queue = nil
 	for _, cost := range waited {

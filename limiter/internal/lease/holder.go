@@ -36,7 +36,7 @@ type Holder struct {
 	storeNow int64     // the store's time in the answer
 	slice    int64     // units after the answer
 	limits   []limiter.State
-	refused  int64 // the largest cost that was refused; limits say when to come back with it
+	refused  int64 // the largest cost that there was no room for; limits say when to come back with it
 	round    int64 // number of claims
 
 	flying bool
@@ -146,10 +146,13 @@ func (h *Holder) Holds(now time.Time) bool {
 func (h *Holder) Flying() bool { return h.flying }
 
 // Claim is what to put to the store now, for callers that wait. Its answer goes to Settle, its failure to Fail; until
-// then there must be no other claim.
+// then there must be no other claim. Too few units for those who wait go back, for the store to decide with all there are.
 func (h *Holder) Claim(now time.Time, asks []limiter.Ask) *limiter.Claim {
-	held := h.Held(now)
-	return h.claim(now, asks, held, max(0, min(h.target(now), limiter.MaxCost)-held))
+	target, keep := min(h.target(now), limiter.MaxCost), h.Held(now)
+	if len(asks) > 0 {
+		keep = 0
+	}
+	return h.claim(now, asks, keep, max(0, target-keep))
 }
 
 // Return is a claim that gives all back.
@@ -184,9 +187,12 @@ func (h *Holder) Settle(sent, now time.Time, g limiter.Grant) {
 	h.sent, h.received, h.storeNow = sent, now, g.Now
 	h.Held(now)
 	h.refused = 0
+	if h.retry() > 0 {
+		h.refused = 1
+	}
 	for i, a := range h.asked {
 		if g.Served[i] < a.Callers {
-			h.refused = max(h.refused, a.Cost, 1)
+			h.refused = max(h.refused, a.Cost)
 			h.pace.pause(now, max(1, a.Cost), h.retry(), h.random)
 		}
 	}

@@ -50,9 +50,11 @@ func (h *Holder) comeBack(now time.Time, l limiter.Limit, s limiter.State, cost 
 		return limiter.Never
 	case !h.possible(cost):
 		return 0
-	case cost > max(h.refused, 1):
-		return max(s.ResetAfter, h.pace.wait(now, cost), time.Microsecond)
-	default:
+	case cost <= h.refused:
 		return max(h.retry()-now.Sub(h.received), h.pace.wait(now, cost), time.Microsecond)
+	case cost <= s.Remaining:
+		return max(h.pace.wait(now, cost), time.Microsecond)
+	default:
+		return max(s.ResetAfter, h.pace.wait(now, cost), time.Microsecond)
 	}
 }
