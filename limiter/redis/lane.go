@@ -29,6 +29,7 @@ var (
 // So a lone caller never waits, and the more callers there are, the more of them share a round trip.
 type lane struct {
 	send    func([]*call)
+	undo    func(c *call, place int) // what was charged to a caller that left while the call was on its way
 	running sync.WaitGroup
 
 	mu      sync.Mutex
@@ -39,7 +40,9 @@ type lane struct {
 	closed  bool
 }
 
-func newLane(send func([]*call)) *lane { return &lane{send: send, open: map[limiter.Check]*call{}} }
+func newLane(send func([]*call), undo func(*call, int)) *lane {
+	return &lane{send: send, undo: undo, open: map[limiter.Check]*call{}}
+}
 
 // call is one call of the script. Callers that ask exactly the same share it: each is decided by itself, in order.
 type call struct {
@@ -49,6 +52,8 @@ type call struct {
 	joined   int
 	left     []int // who of them left before it was sent
 	sent     bool
+	gone     []int // who of them left after that, by place
+	answered bool
 
 	sentAt     time.Time
 	connection int
@@ -99,13 +104,20 @@ func (l *lane) add(c *call) error {
 	return nil
 }
 
-// leave takes a caller out of a call, if that was not sent yet.
-func (l *lane) leave(c *call, number int) {
+// leave takes a caller out of a call. If that was sent already, what it charges the caller is taken back, unless the
+// caller may pass by another way: then it counts.
+func (l *lane) leave(c *call, number int, passes bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !c.sent {
+	switch {
+	case !c.sent:
 		c.left = append(c.left, number)
 		l.waiting--
+	case passes:
+	case !c.answered:
+		c.gone = append(c.gone, c.place(number))
+	case !l.closed:
+		l.running.Go(func() { l.undo(c, c.place(number)) })
 	}
 }
 
@@ -123,13 +135,24 @@ func (l *lane) run() {
 			l.send(batch)
 		}
 		for _, c := range batch {
-			if c.done != nil {
-				close(c.done)
-			}
+			l.finish(c)
 		}
 		if !more {
 			return
 		}
+	}
+}
+
+func (l *lane) finish(c *call) {
+	if c.done != nil {
+		close(c.done)
+	}
+	l.mu.Lock()
+	c.answered = true
+	gone := c.gone
+	l.mu.Unlock()
+	for _, place := range gone {
+		l.undo(c, place)
 	}
 }
 

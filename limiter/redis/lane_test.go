@@ -14,7 +14,7 @@ func held(t *testing.T) (l *lane, sent chan []*call, release chan struct{}) {
 	l = newLane(func(batch []*call) {
 		sent <- batch
 		<-release
-	})
+	}, func(*call, int) {})
 	return l, sent, release
 }
 
@@ -64,8 +64,8 @@ func TestWhoLeavesBeforeTheBatchIsNotCounted(t *testing.T) {
 		c, numbers = joined, append(numbers, number)
 	}
 	gone, number := mustJoin(t, l, checkOf("b", 1))
-	l.leave(gone, number)
-	l.leave(c, numbers[1])
+	l.leave(gone, number, false)
+	l.leave(c, numbers[1], false)
 	release <- struct{}{}
 	next := <-sent
 	release <- struct{}{}

@@ -135,6 +135,39 @@ func TestACallerThatLeavesWhileItWaitsIsNotCounted(t *testing.T) {
 	}
 }
 
+func TestACallerThatLeavesWhileItsCallIsOnItsWayGivesBackWhatItReserved(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	var trips atomic.Int64
+	store := open(t, redis.Options{
+		Topology: redis.Standalone, Addresses: []string{server.Addr}, Timeout: 10 * time.Second,
+		RoundTrip: func() { trips.Add(1) },
+	})
+	rule := perMonth("ns/p/r/t", limiter.LeakyBucket, 50)
+	rule.Queue = limiter.Queue{MaxLength: 10, MaxWait: limiter.MaxWindow}
+	decide(t, store, rule)
+	before := trips.Load()
+	server.Freeze()
+	ctx, leave := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() {
+		if _, err := store.Decide(ctx, []limiter.Check{{Rule: rule, Key: "k", Cost: 1}}); !errors.Is(err, context.Canceled) {
+			t.Errorf("a caller that left got %v", err)
+		}
+	})
+	await(t, "the call is on its way", func() bool { return trips.Load() == before+1 })
+	leave()
+	group.Wait()
+	server.Thaw()
+	await(t, "the reservation is given back", func() bool {
+		got, err := store.Decide(t.Context(), []limiter.Check{{Rule: rule, Key: "k"}})
+		return err == nil && got[0].Limits[0].Current == 1
+	})
+	if got := trips.Load() - before; got < 2 {
+		t.Errorf("%d round trips, want another that gives back", got)
+	}
+}
+
 func TestAFlushedScriptIsLoadedAgainWithoutAnError(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)

@@ -107,6 +107,9 @@ func Open(o Options) *Store {
 // ask the same share one call. In a Cluster, where checks lie on several servers, each is decided by itself; if one
 // refuses, the others' charges are given back.
 func (s *Store) Decide(ctx context.Context, checks []limiter.Check) ([]limiter.Result, error) {
+	if len(checks) == 0 {
+		return nil, nil
+	}
 	if results, refused := s.refusals.find(checks); refused {
 		return results, nil
 	}
@@ -170,7 +173,8 @@ func (s *Store) ask(ctx context.Context, checks []limiter.Check) (ticket, error)
 	return ticket{l, c, number}, err
 }
 
-// await returns the caller's own results. A caller that leaves before the call was sent is not counted.
+// await returns the caller's own results. A caller that leaves is not counted. One for which it takes too long is, if the
+// call was sent: it is decided by onStoreFailure.
 func (t ticket) await(ctx context.Context) ([]limiter.Result, error) {
 	select {
 	case <-t.call.done:
@@ -179,8 +183,18 @@ func (t ticket) await(ctx context.Context) ([]limiter.Result, error) {
 		}
 		return decode(t.call.checks, t.call.reply, t.call.place(t.number))
 	case <-ctx.Done():
-		t.lane.leave(t.call, t.number)
+		t.lane.leave(t.call, t.number, errors.Is(ctx.Err(), context.DeadlineExceeded))
 		return nil, fmt.Errorf("ask the store: %w", context.Cause(ctx))
+	}
+}
+
+// undo gives back what was charged to a caller that left.
+func (s *Store) undo(c *call, place int) {
+	if c.err != nil {
+		return
+	}
+	if results, err := decode(c.checks, c.reply, place); err == nil {
+		limiter.GiveBack(s, c.checks, results, true)
 	}
 }
 
@@ -234,7 +248,7 @@ func (s *Store) lane(ctx context.Context, c *limiter.Check) (*lane, error) {
 	}
 	l := s.lanes[server]
 	if l == nil {
-		l = newLane(s.send)
+		l = newLane(s.send, s.undo)
 		s.lanes[server] = l
 	}
 	return l, nil
