@@ -27,6 +27,7 @@ type entry struct {
 // waiter is a request that the next claim puts to the store.
 type waiter struct {
 	entry *entry
+	check int // of its request
 	cost  int64
 	done  chan answer
 }

@@ -82,24 +82,30 @@ func (s *Store) Decide(ctx context.Context, checks []limiter.Check) ([]limiter.R
 
 // decideLeased decides the checks that are leased, all at once. After a refusal the rest is only looked at.
 func (s *Store) decideLeased(ctx context.Context, checks []limiter.Check, results []limiter.Result) (refused bool, failed error) {
-	waits := make([]*waiter, len(checks))
+	var waits []*waiter
 	for i := range checks {
-		if c := &checks[i]; leased(c.Rule) {
-			onlyLook(c, refused)
-			results[i], waits[i] = s.take(c)
-			refused = refused || (waits[i] == nil && refuses(c, &results[i]))
-		}
-	}
-	for i, w := range waits {
-		if w == nil {
+		c := &checks[i]
+		if !leased(c.Rule) {
 			continue
 		}
-		var err error
-		if results[i], err = w.await(ctx); err != nil {
+		onlyLook(c, refused)
+		result, w := s.take(c)
+		if w != nil {
+			w.check = i
+			waits = append(waits, w)
+			continue
+		}
+		results[i] = result
+		refused = refused || refuses(c, &result)
+	}
+	for _, w := range waits {
+		result, err := w.await(ctx)
+		if err != nil {
 			failed = err
 			continue
 		}
-		refused = refused || refuses(&checks[i], &results[i])
+		results[w.check] = result
+		refused = refused || refuses(&checks[w.check], &result)
 	}
 	return refused, failed
 }

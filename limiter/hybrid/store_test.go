@@ -33,22 +33,26 @@ func (p *process) RoundTrip(string)        { p.trips.Add(1) }
 func (*process) StoreError(string, string) {}
 func (*process) CircuitOpen(string, bool)  {}
 
-func start(t *testing.T, addr string) *process {
-	t.Helper()
+func start(tb testing.TB, addr string) *process {
+	tb.Helper()
+	return startOn(tb, redis.Options{Topology: redis.Standalone, Addresses: []string{addr}})
+}
+
+func startOn(tb testing.TB, o redis.Options) *process {
+	tb.Helper()
 	p := &process{}
-	store := redis.Open(redis.Options{
-		Topology: redis.Standalone, Addresses: []string{addr}, Timeout: 5 * time.Second, RoundTrip: func() { p.trips.Add(1) },
-	})
+	o.Timeout, o.RoundTrip = 5*time.Second, func() { p.trips.Add(1) }
+	store := redis.Open(o)
 	p.backend = limiter.NewBackend("ns/redis", store, p, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	p.backend.Lease(func(l limiter.Lessor) limiter.Store {
 		p.leases = hybrid.New(l, clock.Real())
 		return p.leases
 	})
 	p.engine = limiter.NewEngine(memory.New(memory.Options{}))
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		p.leases.Close()
 		if err := store.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return p
@@ -263,4 +267,38 @@ func eventually(t *testing.T, holds func() bool) {
 		}
 		<-tick.C
 	}
+}
+
+func TestProcessesOnAClusterShareLimitsOnAllItsNodes(t *testing.T) {
+	t.Parallel()
+	nodes := testredis.Cluster(t, 3)
+	o := redis.Options{Topology: redis.Cluster, Addresses: nodes.Addrs()}
+	first, second := startOn(t, o), startOn(t, o)
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		passed := 0
+		ask := func() {
+			for _, p := range []*process{first, second} {
+				passed += p.ask(t, 1, p.named("ns/p/"+name+"/t", limiter.SlidingWindowLog, 60), p.named("ns/q/"+name+"/t", limiter.TokenBucket, 1000))
+			}
+		}
+		eventually(t, func() bool { ask(); return passed >= 60 })
+		for range 10 {
+			ask()
+		}
+		if passed != 60 {
+			t.Errorf("%s: %d requests passed a limit of 60", name, passed)
+		}
+	}
+}
+
+func BenchmarkDecideByALease(b *testing.B) {
+	p := start(b, testredis.Start(b).Addr)
+	checks := []limiter.Check{{Rule: p.rule(limiter.TokenBucket, 1_000_000_000), Key: "k", Cost: 1}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := p.engine.Decide(b.Context(), checks); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(p.trips.Load())/float64(b.N), "trips/op")
 }
