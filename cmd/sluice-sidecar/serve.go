@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -147,6 +148,7 @@ type server struct {
 	name     string // of the flag that gives its address
 	listener net.Listener
 	drains   bool
+	underWay underWay
 }
 
 func addresses(servers []*server) slog.Attr {
@@ -167,7 +169,7 @@ func (p *process) servers(ctx context.Context) (list []*server, err error) {
 		}
 	}()
 	admin := p.guard.Admin(p.ready)
-	probes, err := probe.NewHandler(os.Getenv("SLUICE_PROBES"))
+	probes, err := probe.NewHandler(os.Getenv("SLUICE_PROBES"), p.clock)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +235,8 @@ func sniffedTarget(r *http.Request) *url.URL {
 }
 
 func (p *process) server(name string, l net.Listener, h http.Handler, drains bool) *server {
-	s := &server{name: name, drains: drains, listener: l, Server: listen.NewServer(h, name == "listen" || name == "decisions", p.log)}
+	s := &server{name: name, drains: drains, listener: l}
+	s.Server = listen.NewServer(s.underWay.count(h), name == "listen" || name == "decisions", p.log)
 	s.Addr = l.Addr().String()
 	return s
 }
@@ -247,19 +250,54 @@ func open(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// shutdown ends the guarded servers when their requests have ended, and then the others.
+// shutdown ends the guarded servers when their requests have ended, upgraded ones too, and then the others.
 func (p *process) shutdown(ctx context.Context, servers []*server) {
 	ctx, cancel := context.WithTimeout(ctx, p.o.drainTimeout)
 	defer cancel()
 	for _, drains := range []bool{true, false} {
+		var group sync.WaitGroup
 		for _, s := range servers {
-			if s.drains != drains {
-				continue
-			}
-			if err := s.Shutdown(ctx); err != nil {
-				p.log.Warn("requests were cut off", "address", s.Addr, "error", errors.Join(err, s.Close()))
+			if s.drains == drains {
+				group.Go(func() { p.end(ctx, s) })
 			}
 		}
+		group.Wait()
+	}
+}
+
+func (p *process) end(ctx context.Context, s *server) {
+	err := s.Shutdown(ctx)
+	if err == nil && !s.underWay.wait(ctx) { // what was upgraded is no longer the server's
+		err = ctx.Err()
+	}
+	if err != nil {
+		p.log.Warn("requests were cut off", "address", s.Addr, "error", errors.Join(err, s.Close()))
+	}
+}
+
+// underWay are the requests that are being answered.
+type underWay struct{ sync.WaitGroup }
+
+func (u *underWay) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u.Add(1)
+		defer u.Done()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// wait tells whether all have ended before the context does.
+func (u *underWay) wait(ctx context.Context) bool {
+	ended := make(chan struct{})
+	go func() {
+		u.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -3,6 +3,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -11,12 +12,15 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/sluice-dev/sluice/internal/clock"
 )
 
 // Probe is one declared probe: exactly one of HTTP, TCP and GRPC is set.
@@ -50,21 +54,37 @@ const (
 	host         = "127.0.0.1"
 )
 
-// Handler answers /probe/<index> with 200 where the probe at that index passes. Calls at the same time share one result.
+// Handler answers /probe/<index> with 200 where the probe at that index passes. Calls at the same time, and those that come
+// soon after, share one result: the port is open to the cluster, and must not be a way to keep the application busy.
 type Handler struct {
 	probes []Probe
 	calls  singleflight.Group
 	client *http.Client
+	clock  clock.Clock
+
+	mu      sync.Mutex
+	results map[int]result
 }
 
+type result struct {
+	err error
+	at  time.Time
+}
+
+// fresh is how long a result holds: less than the kubelet's shortest period.
+const fresh = 500 * time.Millisecond
+
 // NewHandler reads the JSON array of probes; "" is none.
-func NewHandler(text string) (*Handler, error) {
-	h := &Handler{client: &http.Client{
+func NewHandler(text string, c clock.Clock) (*Handler, error) {
+	h := &Handler{clock: c, results: map[int]result{}, client: &http.Client{
 		// The kubelet does not verify certificates, since it calls pods by their address.
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, //nolint:gosec // see above
-		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) >= maxRedirects {
-				return http.ErrUseLastResponse
+				return fmt.Errorf("%w: %d redirects", ErrProbe, maxRedirects)
+			}
+			if r.URL.Hostname() != via[0].URL.Hostname() {
+				return http.ErrUseLastResponse // elsewhere: the kubelet does not follow, and is content
 			}
 			return nil
 		},
@@ -84,14 +104,28 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	p := &h.probes[index]
 	shared := context.WithoutCancel(r.Context()) // the result outlives the caller that asked first
-	_, err, _ = h.calls.Do(p.Name, func() (any, error) { return nil, h.run(shared, p) })
+	_, err, _ = h.calls.Do(strconv.Itoa(index), func() (any, error) { return nil, h.result(shared, index) })
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.WriteHeader(http.StatusOK)
+}
+
+// result is the last one where it is fresh, else a new one.
+func (h *Handler) result(ctx context.Context, index int) error {
+	h.mu.Lock()
+	last, found := h.results[index]
+	h.mu.Unlock()
+	if found && h.clock.Now().Sub(last.at) < fresh {
+		return last.err
+	}
+	err := h.run(ctx, &h.probes[index])
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.results[index] = result{err, h.clock.Now()}
+	return err
 }
 
 func (h *Handler) run(ctx context.Context, p *Probe) error {
@@ -119,13 +153,13 @@ func (h *Handler) http(ctx context.Context, p *Probe) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrProbe, err)
 	}
-	r.Header.Set("User-Agent", "kube-probe/sluice")
 	for _, header := range p.HTTP.Headers {
 		r.Header.Add(header.Name, header.Value)
 	}
-	if p.HTTP.Host != "" {
-		r.Host = p.HTTP.Host
+	if r.Header.Get("User-Agent") == "" {
+		r.Header.Set("User-Agent", "kube-probe/sluice")
 	}
+	r.Host = cmp.Or(r.Header.Get("Host"), p.HTTP.Host, r.Host)
 	response, err := h.client.Do(r)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrProbe, err)

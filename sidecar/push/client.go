@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -42,6 +43,7 @@ const (
 	lastBackoff  = 10 * time.Second
 	maxMessage   = 32 << 20
 	refreshQueue = 16
+	refreshEvery = 10 * time.Second // of one issuer
 )
 
 // Client is the sidecar's end of the stream.
@@ -50,19 +52,36 @@ type Client struct {
 	refresh chan *pushv1.KeyRefresh
 	// held is what the sidecar enforces, told in Hello.
 	held *pushv1.Ack
+
+	mu    sync.Mutex
+	asked map[string]time.Time // when an issuer's keys were asked for
 }
 
 // NewClient returns a Client that is not connected.
 func NewClient(o Options) *Client {
-	return &Client{o: o, refresh: make(chan *pushv1.KeyRefresh, refreshQueue), held: &pushv1.Ack{}}
+	return &Client{o: o, refresh: make(chan *pushv1.KeyRefresh, refreshQueue), held: &pushv1.Ack{}, asked: map[string]time.Time{}}
 }
 
-// Refresh asks for an issuer's keys. It never waits: where many ask at once, some are not heard.
+// Refresh asks for an issuer's keys. It never waits, and asks once in a while: callers name unknown keys as they like.
 func (c *Client) Refresh(policy, issuer, keyID string) {
+	if !c.mayAsk(policy + " " + issuer) {
+		return
+	}
 	select {
 	case c.refresh <- &pushv1.KeyRefresh{Policy: policy, Issuer: issuer, KeyId: keyID}:
 	default:
 	}
+}
+
+func (c *Client) mayAsk(what string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.o.Clock.Now()
+	if last, found := c.asked[what]; found && now.Sub(last) < refreshEvery {
+		return false
+	}
+	c.asked[what] = now
+	return true
 }
 
 // Restore puts the last Update in force that was kept; false if there is none.
@@ -74,8 +93,7 @@ func (c *Client) Restore() bool {
 	if u == nil {
 		return false
 	}
-	c.apply(u)
-	return c.held.GetError() == ""
+	return c.apply(u).GetError() == ""
 }
 
 // Run connects until the context ends. It waits longer after each failure, with jitter, so that many sidecars don't
@@ -125,7 +143,10 @@ func (c *Client) session(ctx context.Context) (connected bool, err error) {
 		return false, fmt.Errorf("send hello: %w", err)
 	}
 	acks := make(chan *pushv1.Ack)
-	go c.send(ctx, stream, acks)
+	go func() {
+		defer cancel() // or receiving would wait for ever to hand over what can't be sent
+		c.send(ctx, stream, acks)
+	}()
 	return c.receive(ctx, stream, acks)
 }
 
@@ -141,15 +162,13 @@ func (c *Client) receive(ctx context.Context, stream grpc.BidiStreamingClient[pu
 			return true, c.drain(ctx, drain)
 		}
 		if u := message.GetUpdate(); u != nil {
-			c.apply(u)
+			ack := c.apply(u)
 			select {
-			case acks <- c.held:
+			case acks <- ack:
 			case <-ctx.Done():
 				return true, ctx.Err()
 			}
-			if err := c.writeState(u); err != nil {
-				c.o.Log.Error("rules can't be kept over a restart", "error", err)
-			}
+			c.keep(u, ack)
 		}
 	}
 }
@@ -167,15 +186,27 @@ func (c *Client) drain(ctx context.Context, d *pushv1.Drain) error {
 	}
 }
 
-// apply puts an Update in force and remembers what is to be acknowledged.
-func (c *Client) apply(u *pushv1.Update) {
+// keep writes what is in force to where a restarted sidecar finds it.
+func (c *Client) keep(u *pushv1.Update, ack *pushv1.Ack) {
+	if ack.GetError() != "" {
+		return
+	}
+	if err := c.writeState(u); err != nil {
+		c.o.Log.Error("rules can't be kept over a restart", "error", err)
+	}
+}
+
+// apply puts an Update in force and returns what is to be acknowledged. One that can't be read leaves what is held.
+func (c *Client) apply(u *pushv1.Update) *pushv1.Ack {
 	ack := &pushv1.Ack{ContentVersion: u.GetContentVersion()}
 	results, err := c.o.Load(u)
 	ack.Results = results
 	if err != nil {
 		ack.Error = err.Error()
+		return ack
 	}
 	c.held = ack
+	return ack
 }
 
 // send is the only sender after hello.
