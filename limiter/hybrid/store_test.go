@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -288,6 +289,26 @@ func TestProcessesOnAClusterShareLimitsOnAllItsNodes(t *testing.T) {
 		if passed != 60 {
 			t.Errorf("%s: %d requests passed a limit of 60", name, passed)
 		}
+	}
+}
+
+func TestClaimsForManyKeysShareRoundTrips(t *testing.T) {
+	t.Parallel()
+	p := start(t, testredis.Start(t).Addr)
+	r := p.rule(limiter.FixedWindow, 10)
+	const keys = 2000
+	var crowd sync.WaitGroup
+	for i := range keys {
+		crowd.Go(func() {
+			results, err := p.engine.Decide(context.Background(), []limiter.Check{{Rule: r, Key: strconv.Itoa(i), Cost: 1}})
+			if err != nil || !results[0].Allowed || results[0].Source != limiter.FromStore {
+				t.Errorf("key %d: %+v, %v", i, results, err)
+			}
+		})
+	}
+	crowd.Wait()
+	if n := p.trips.Load(); n > keys/4 {
+		t.Errorf("%d round trips for %d keys", n, keys)
 	}
 }
 

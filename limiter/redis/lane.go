@@ -47,8 +47,9 @@ func newLane(send func([]*call), undo func(*call, int)) *lane {
 // call is one call of the script. Callers that ask exactly the same share it: each is decided by itself, in order.
 type call struct {
 	checks   []limiter.Check
-	back     []int64 // what is taken back, one a check; nil = decide
-	attempts int     // to be counted, though nobody waits
+	back     []int64        // what is taken back, one a check; nil = decide
+	attempts int            // to be counted, though nobody waits
+	claim    *limiter.Claim // instead of a decision; checks has its rule and key
 	joined   int
 	left     []int // who of them left before it was sent
 	sent     bool
@@ -87,6 +88,18 @@ func (l *lane) post(c *call) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.add(c)
+}
+
+// lone adds a call that one caller waits for and no other joins.
+func (l *lane) lone(c *call) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.add(c); err != nil {
+		return err
+	}
+	c.joined, c.done = 1, make(chan struct{})
+	l.waiting++
+	return nil
 }
 
 func (l *lane) add(c *call) error {

@@ -4,8 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-
-	"github.com/redis/go-redis/v9"
+	"strconv"
+	"strings"
 
 	"github.com/sluice-dev/sluice/limiter"
 )
@@ -24,27 +24,27 @@ const (
 	fieldsPerState = 4
 )
 
-// Lease implements limiter.Lessor in one round trip.
+// Lease implements limiter.Lessor in one round trip, which it shares with whatever else waits for the server.
 func (s *Store) Lease(c *limiter.Claim) (limiter.Grant, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	reply, err := s.runLease(ctx, c, false)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = s.runLease(ctx, c, true)
+	sent := &call{checks: []limiter.Check{{Rule: c.Rule, Key: c.Key}}, claim: c}
+	l, err := s.lane(ctx, &sent.checks[0])
+	if err == nil {
+		err = l.lone(sent)
 	}
 	if err != nil {
-		return limiter.Grant{}, fmt.Errorf("lease from the store: %w", err)
+		return limiter.Grant{}, err
 	}
-	return readGrant(c, reply)
-}
-
-func (s *Store) runLease(ctx context.Context, c *limiter.Claim, whole bool) ([]int64, error) {
-	s.roundTrip()
-	cmd := evalsha{redis.NewCmd(ctx, s.lease.claim(c, whole)...)}
-	if err := s.client.Process(ctx, cmd); err != nil {
-		return nil, err //nolint:wrapcheck // the caller does
+	select {
+	case <-sent.done:
+		if sent.err != nil {
+			return limiter.Grant{}, sent.err
+		}
+		return readGrant(c, sent.reply)
+	case <-ctx.Done():
+		return limiter.Grant{}, fmt.Errorf("lease from the store: %w", context.Cause(ctx))
 	}
-	return integers(cmd.Val())
 }
 
 // claim lists the words of a call; whole sends the source, which makes the server know it.
@@ -70,7 +70,15 @@ func (s script) claim(c *limiter.Claim, whole bool) []any {
 	return words
 }
 
-func readGrant(c *limiter.Claim, n []int64) (limiter.Grant, error) {
+func readGrant(c *limiter.Claim, reply string) (limiter.Grant, error) {
+	var n []int64
+	for word := range strings.FieldsSeq(reply) {
+		number, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return limiter.Grant{}, fmt.Errorf("%w: %w", ErrReply, err)
+		}
+		n = append(n, number)
+	}
 	asks, limits := len(c.Asks), c.Rule.Limits
 	if len(n) != fieldsPerGrant+asks+fieldsPerState*len(limits) {
 		return limiter.Grant{}, fmt.Errorf("%w: %d numbers", ErrReply, len(n))

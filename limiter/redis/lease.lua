@@ -4,7 +4,7 @@
 -- ARGV: holder, units used since its last call, time of the last of these uses, units that it keeps, units that it wants,
 --   life of a lease (µs), algorithm letter, number of limits, for each limit: requests, capacity, window (µs);
 --   number of asks, for each: cost, callers.
--- Returns, flat: the time (µs), whether the kept units are still leased (0|1), units leased on top, for each ask: callers
+-- Returns, as text: the time (µs), whether the kept units are still leased (0|1), units leased on top, for each ask: callers
 --   admitted, then for each limit: remaining, current, reset (µs), retry of the largest cost that was refused, or of 1 if
 --   nothing is left (µs; 0 = none).
 --
@@ -147,4 +147,4 @@ for _, l in ipairs(leases) do
 end
 for _, c in ipairs(limits) do reset = max(reset, stand(c, leased, ends, refused, reply)) end
 if known or #leases > 0 then write(KEYS[1], text(unpack(list)), reset) end
-return reply
+return text(unpack(reply))

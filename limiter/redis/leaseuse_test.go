@@ -46,9 +46,9 @@ func loads() []load {
 
 func (l load) requests() int64 { return int64(float64(l.perSecond) * l.window.Seconds()) }
 
-// cost is that of each request: more than 1 where there would be millions.
+// cost is that of each request: more than 1 where there would be too many.
 func (l load) cost() int64 {
-	return 1 + int64(float64(l.requests())*l.factor*l.windows/2e6)
+	return 1 + int64(float64(l.requests())*l.factor*l.windows/5e5)
 }
 
 // outcome is what came of a load: units used by the members, units that mode Central would have admitted of the same

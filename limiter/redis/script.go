@@ -152,20 +152,6 @@ func (r *reader) result(limits []limiter.Limit) limiter.Result {
 	return result
 }
 
-func integers(reply any) ([]int64, error) {
-	list, ok := reply.([]any)
-	if !ok {
-		return nil, fmt.Errorf("%w: %T", ErrReply, reply)
-	}
-	numbers := make([]int64, len(list))
-	for i, v := range list {
-		if numbers[i], ok = v.(int64); !ok {
-			return nil, fmt.Errorf("%w: element %d is %T", ErrReply, i, v)
-		}
-	}
-	return numbers, nil
-}
-
 func letter(a limiter.Algorithm) string { return string("?tlfsc"[a]) }
 
 func flag(set bool) byte {

@@ -294,7 +294,7 @@ func (s *Store) exec(ctx context.Context, calls []*call, whole bool) {
 	pipe := s.client.Pipeline()
 	commands := make([]evalsha, len(calls))
 	for i, c := range calls {
-		commands[i] = evalsha{redis.NewCmd(ctx, s.script.command(c, whole)...)}
+		commands[i] = evalsha{redis.NewCmd(ctx, s.words(c, whole)...)}
 		_ = pipe.Process(ctx, commands[i]) // it only queues
 	}
 	_, failed := pipe.Exec(ctx)
@@ -306,6 +306,14 @@ func (s *Store) exec(ctx context.Context, calls []*call, whole bool) {
 			c.err = fmt.Errorf("ask the store: %w", c.err)
 		}
 	}
+}
+
+// words are what a call sends; whole sends the script itself.
+func (s *Store) words(c *call, whole bool) []any {
+	if c.claim != nil {
+		return s.lease.claim(c.claim, whole)
+	}
+	return s.script.command(c, whole)
 }
 
 // Ping tells whether the server answers and accepts the credentials.
