@@ -89,9 +89,9 @@ bench: ## Run the benchmarks; figures are for comparing within one run.
 
 .PHONY: test-tools
 test-tools: cluster-assets-envtest
-	@command -v redis-server >/dev/null || { \
-	  echo "test: installing redis-server"; \
-	  apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server >/dev/null; }
+	@command -v redis-server >/dev/null && command -v nginx >/dev/null || { \
+	  echo "test: installing redis-server and nginx"; \
+	  apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server nginx-light >/dev/null; }
 
 ##@ Local Kubernetes
 
