@@ -140,11 +140,12 @@ if own.units > 0 then leases[#leases + 1] = own end
 for _, c in ipairs(limits) do
   if c.changed then write(c.key, algorithm.save(c, c.terms)) end
 end
-local leased, ends, reset, list = total(leases), now, 0, { now }
+local leased, ends, reset, list = total(leases), now, 0, { text(now) }
 for _, l in ipairs(leases) do
   ends = max(ends, l.ends)
-  list[#list + 1], list[#list + 2], list[#list + 3] = l.holder, l.units, l.ends
+  list[#list + 1] = text(l.holder, l.units, l.ends)
 end
 for _, c in ipairs(limits) do reset = max(reset, stand(c, leased, ends, refused, reply)) end
-if known or #leases > 0 then write(KEYS[1], text(unpack(list)), reset) end
-return text(unpack(reply))
+if known or #leases > 0 then write(KEYS[1], table.concat(list, ' '), reset) end
+for i = 1, #reply do reply[i] = text(reply[i]) end
+return table.concat(reply, ' ')

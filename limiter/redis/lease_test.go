@@ -1,6 +1,8 @@
 package redis_test
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -26,7 +28,7 @@ func TestLeasesNeverAdmitMoreThanTheLimit(t *testing.T) {
 	for name, a := range leased {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, epoch)
+			w := newWorld(t)
 			rapid.Check(t, func(rt *rapid.T) { leaseSchedule(rt, w, a) })
 		})
 	}
@@ -134,7 +136,7 @@ func TestWhoIsRefusedByLeasesAndWaitsIsAdmitted(t *testing.T) {
 	for name, a := range leased {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, epoch)
+			w := newWorld(t)
 			rapid.Check(t, func(rt *rapid.T) { waitSchedule(rt, w, a) })
 		})
 	}
@@ -174,4 +176,30 @@ func (m *member) ask(cost int64) (wait time.Duration, at int64) {
 	m.w.run(m.w.now + 2000)
 	m.asked = nil
 	return wait, at
+}
+
+func TestAClaimForThousandsOfCallersAndBesideThousandsOfLeases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := &limiter.Rule{
+		Scope: "ns/p/r/t", Namespace: "ns", Algorithm: limiter.FixedWindow, Mode: limiter.Hybrid,
+		Limits: []limiter.Limit{{Requests: 1_000_000, Window: time.Hour}},
+	}
+	const many = 3000
+	leases := []byte(strconv.FormatInt(epoch, 10))
+	for i := range int64(many) {
+		leases = fmt.Appendf(leases, " %d 2 %d", 1+i, epoch+1_000_000)
+	}
+	check := limiter.Check{Rule: r, Key: "k"}
+	if err := w.client.Set(t.Context(), string(check.LeasesKey(nil)), leases, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	asks := make([]limiter.Ask, many)
+	for i := range asks {
+		asks[i] = limiter.Ask{Cost: int64(1 + i%2), Callers: 1}
+	}
+	g := w.execute(&limiter.Claim{Rule: r, Key: "k", Holder: 1, Asks: asks, Life: time.Second})
+	if got, want := g.Limits[0].Current, int64(2*(many-1)+many*3/2); got != want || len(g.Served) != many {
+		t.Errorf("%d units are counted, want %d; %d callers were served, want %d", got, want, len(g.Served), many)
+	}
 }

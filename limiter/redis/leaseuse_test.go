@@ -114,7 +114,7 @@ func TestLeasesUseNearlyTheWholeLimitWithFewRoundTrips(t *testing.T) {
 	for name, a := range leased {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, epoch)
+			w := newWorld(t)
 			for _, l := range loads() {
 				if a != limiter.SlidingWindowLog || l.requests() <= limiter.MaxLogRequests {
 					l.check(t, w, a)

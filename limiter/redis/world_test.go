@@ -48,7 +48,7 @@ const (
 
 const timeout = 50_000 // µs, after which a member gives a claim up
 
-func newWorld(tb testing.TB, now int64) *world {
+func newWorld(tb testing.TB) *world {
 	tb.Helper()
 	server := testredis.Start(tb)
 	store := redis.Open(redis.Options{Topology: redis.Standalone, Addresses: []string{server.Addr}, Timeout: 10 * time.Second})
@@ -58,7 +58,7 @@ func newWorld(tb testing.TB, now int64) *world {
 		}
 	})
 	w := &world{tb: tb, client: server.Client(), store: store.WithTestLeases()}
-	w.reset(now)
+	w.reset(epoch)
 	return w
 }
 
