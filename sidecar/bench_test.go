@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 
 	pushv1 "github.com/sluice-dev/sluice/proto/sluice/push/v1"
@@ -13,8 +14,8 @@ import (
 // A request must not pay for the rules of other paths: compare the lines with each other.
 func BenchmarkDecideAmongRules(b *testing.B) {
 	for _, n := range []int{1, 1000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			var policies []*pushv1.Policy
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			policies := make([]*pushv1.Policy, 0, 4)
 			for p := range (n + 249) / 250 {
 				options := []func(*pushv1.Policy){func(to *pushv1.Policy) { to.Name = fmt.Sprintf("shop%d", p) }}
 				for r := range min(n, 250) {
