@@ -17,7 +17,8 @@ func BenchmarkDecideAmongRules(b *testing.B) {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			policies := make([]*pushv1.Policy, 0, 4)
 			for p := range (n + 249) / 250 {
-				options := []func(*pushv1.Policy){func(to *pushv1.Policy) { to.Name = fmt.Sprintf("shop%d", p) }}
+				options := make([]func(*pushv1.Policy), 0, 251)
+				options = append(options, func(to *pushv1.Policy) { to.Name = fmt.Sprintf("shop%d", p) })
 				for r := range min(n, 250) {
 					options = append(options, rule(fmt.Sprintf("r%d", r), 1_000_000, under(fmt.Sprintf("/p%d/r%d", p, r))))
 				}
