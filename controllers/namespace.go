@@ -45,6 +45,7 @@ type Namespaces struct {
 	Client   client.Client
 	Pusher   Pusher
 	Recorder events.EventRecorder
+	KeySets  *KeySets
 	// OperatorNamespace is where shared stores and hash keys are.
 	OperatorNamespace string
 	// CA returns the PEM of the CA that signs the push server's certificate.
@@ -139,6 +140,7 @@ func (n *Namespaces) Reconcile(ctx context.Context, request reconcile.Request) (
 	if apierrors.IsNotFound(err) {
 		n.Pusher.Retain(request.Name, nil)
 		n.judged.replace(request.Name, nil)
+		n.KeySets.Retain(request.Name, nil)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
@@ -156,6 +158,7 @@ func (n *Namespaces) Reconcile(ctx context.Context, request reconcile.Request) (
 		judged[in.policies[i].UID] = verdicts[i].judgement
 	}
 	n.judged.replace(request.Name, judged)
+	n.KeySets.Retain(request.Name, fetched(verdicts))
 	if err := n.push(in, verdicts); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -168,6 +171,19 @@ func (n *Namespaces) Reconcile(ctx context.Context, request reconcile.Request) (
 		failed = errors.Join(failed, n.report(ctx, in, v))
 	}
 	return result, failed
+}
+
+// fetched lists the addresses of the key sets that are in use.
+func fetched(verdicts []*verdict) map[string]bool {
+	uris := map[string]bool{}
+	for _, v := range verdicts {
+		if id := v.enforced.Spec.Identity; id != nil {
+			for i := range id.JWT {
+				uris[id.JWT[i].JWKS.URI] = true
+			}
+		}
+	}
+	return uris
 }
 
 // push assembles an Update for each pod that has a sidecar. Pods with equal rules share the compiled policies.

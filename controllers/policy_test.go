@@ -114,7 +114,7 @@ func TestAnInvalidEditLeavesTheLastAcceptedSpecInForceOverARestart(t *testing.T)
 	p, other := policy(ns, "api"), policy(ns, "other")
 	create(t, p, other)
 	first := connect(t, guarded(t, ns, "shop-1"))
-	first.awaitPolicies(ns+"/api", ns+"/other")
+	first.ack(first.awaitPolicies(ns+"/api", ns+"/other"), "")
 	first.serve()
 	wantCondition(t, p, v1alpha1.ConditionReady, isTrue, v1alpha1.ReasonReady)
 
@@ -129,7 +129,7 @@ func TestAnInvalidEditLeavesTheLastAcceptedSpecInForceOverARestart(t *testing.T)
 
 	wanted := &wants{Pusher: newServer(t), updates: map[string]*pushv1.Update{}}
 	restarted := &controllers.Namespaces{
-		Client: cached, Pusher: wanted, Recorder: events.NewFakeRecorder(100), OperatorNamespace: operatorNamespace,
+		Client: cached, Pusher: wanted, KeySets: keySets, Recorder: events.NewFakeRecorder(100), OperatorNamespace: operatorNamespace,
 		CA: func() ([]byte, error) {
 			var m corev1.ConfigMap
 			err := api.Get(t.Context(), types.NamespacedName{Namespace: ns, Name: "sluice-ca"}, &m)

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -47,6 +49,7 @@ var (
 	api     client.Client
 	kube    kubernetes.Interface
 	cached  client.Client // the operator's own
+	keySets *controllers.KeySets
 	pushAt  string
 	pushTLS *tls.Config
 )
@@ -68,6 +71,7 @@ func runSuite(m *testing.M) (code int, err error) {
 	}
 	environment := &envtest.Environment{
 		CRDDirectoryPaths: []string{filepath.Join("..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
+		ControlPlaneStartTimeout: 2 * time.Minute, // on a busy machine
 	}
 	config, err := environment.Start()
 	if err != nil {
@@ -79,6 +83,7 @@ func runSuite(m *testing.M) (code int, err error) {
 		err = errors.Join(err, environment.Stop())
 	}()
 	config.QPS, config.Burst = -1, 0
+	ctrl.SetLogger(logr.Discard())
 	if err := startOperator(ctx, config); err != nil {
 		return 1, err
 	}
@@ -139,6 +144,7 @@ func startControllers(ctx context.Context, mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
+	keySets = controllers.NewKeySets(ctx, &http.Transport{}, nil, clock.Real(), changes.Notify)
 	server := push.NewServer(push.Options{
 		Authenticator: push.NewReviewer(kube, clock.Real()), Clock: clock.Real(), Metrics: metrics, Changed: changes.Notify,
 		Refresh: func(push.Pod, *pushv1.KeyRefresh) {},
@@ -148,7 +154,7 @@ func startControllers(ctx context.Context, mgr manager.Manager) error {
 		return err
 	}
 	namespaces := &controllers.Namespaces{
-		Client: mgr.GetClient(), Pusher: server, Recorder: mgr.GetEventRecorder("sluice"), OperatorNamespace: operatorNamespace,
+		Client: mgr.GetClient(), Pusher: server, KeySets: keySets, Recorder: mgr.GetEventRecorder("sluice"), OperatorNamespace: operatorNamespace,
 		CA: func() ([]byte, error) { return authority, nil }, Changed: changed,
 	}
 	stores := &controllers.Stores{Client: mgr.GetClient(), Prober: controllers.RedisProber{}, Recorder: mgr.GetEventRecorder("sluice"), Image: "redis:test"}

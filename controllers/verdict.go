@@ -147,7 +147,7 @@ func (n *Namespaces) findKeys(ctx context.Context, in *inputs, v *verdict) {
 	var missing []error
 	name := compile.Name(v.policy.Namespace, v.policy.Name)
 	for i := range id.JWT {
-		data, err := n.keySet(ctx, v.policy.Namespace, &id.JWT[i].JWKS)
+		data, err := n.keySet(ctx, v.policy.Namespace, id.JWT[i].Issuer, &id.JWT[i].JWKS)
 		var set *pushv1.KeySet
 		if err == nil {
 			set, err = compile.KeySet(name, id.JWT[i].Issuer, data)
@@ -170,7 +170,7 @@ func (n *Namespaces) findKeys(ctx context.Context, in *inputs, v *verdict) {
 	}
 }
 
-func (n *Namespaces) keySet(ctx context.Context, namespace string, j *v1alpha1.JWKS) ([]byte, error) {
+func (n *Namespaces) keySet(ctx context.Context, namespace, issuer string, j *v1alpha1.JWKS) ([]byte, error) {
 	switch {
 	case j.SecretRef != nil:
 		var s corev1.Secret
@@ -188,7 +188,7 @@ func (n *Namespaces) keySet(ctx context.Context, namespace string, j *v1alpha1.J
 		}
 		return []byte(m.Data[j.ConfigMapRef.Key]), nil
 	default:
-		return nil, fmt.Errorf("%w: jwks.uri is not fetched yet", compile.ErrReference)
+		return n.KeySets.Get(j.URI, namespace, issuer)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -34,6 +35,8 @@ type options struct {
 	webhookPort              int
 	leaderElect, verifyPeer  bool
 	logLevel                 string
+	jwksCIDRs                []string
+	jwksAllowed              []netip.Prefix
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
@@ -50,6 +53,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.certDir, "cert-dir", "/tmp/sluice-cert", "`DIR` where the serving certificate is kept while running")
 	f.BoolVar(&o.leaderElect, "leader-elect", false, "work only while being the leader")
 	f.BoolVar(&o.verifyPeer, "verify-peer-address", false, "accept a sidecar only from its pod's address")
+	f.StringSliceVar(&o.jwksCIDRs, "jwks-allow-cidr", nil, "`CIDR` of addresses, besides public ones, from which key sets may be fetched; may be repeated")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -68,6 +72,13 @@ func (o *options) check() error {
 	case corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
 	default:
 		return fmt.Errorf("--sidecar-image-pull-policy %q is not Always, IfNotPresent or Never; %w", o.pullPolicy, errUsage)
+	}
+	for _, cidr := range o.jwksCIDRs {
+		prefix, err := netip.ParsePrefix(cidr)
+		if err != nil {
+			return fmt.Errorf("--jwks-allow-cidr %q is not a CIDR such as 10.1.0.0/16; %w", cidr, errUsage)
+		}
+		o.jwksAllowed = append(o.jwksAllowed, prefix.Masked())
 	}
 	if o.pushAddress == "" {
 		o.pushAddress = "sluice-operator." + o.namespace + ".svc:15200"

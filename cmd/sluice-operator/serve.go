@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
@@ -41,6 +42,8 @@ import (
 
 const certSecret = "sluice-webhook-cert" //nolint:gosec // a Secret's name
 
+const handshakeTimeout = 5 * time.Second
+
 func serve(ctx context.Context, o *options) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
@@ -51,11 +54,11 @@ func serve(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	server, changed, err := newPushServer(mgr, o)
+	p, err := newPushing(ctx, mgr, o)
 	if err != nil {
 		return err
 	}
-	if err := setupControllers(mgr, o, server, changed); err != nil {
+	if err := setupControllers(mgr, o, p); err != nil {
 		return err
 	}
 	certs, err := setupCertificates(mgr, o)
@@ -69,7 +72,7 @@ func serve(ctx context.Context, o *options) error {
 	if err := mgr.AddReadyzCheck("certificates", ready.check); err != nil {
 		return fmt.Errorf("readiness check: %w", err)
 	}
-	if err := mgr.Add(everywhere(func(ctx context.Context) error { return serveWithCertificates(ctx, mgr, o, server, certs) })); err != nil {
+	if err := mgr.Add(everywhere(func(ctx context.Context) error { return serveWithCertificates(ctx, mgr, o, p.server, certs) })); err != nil {
 		return fmt.Errorf("add the push server: %w", err)
 	}
 	return mgr.Start(ctx)
@@ -125,19 +128,27 @@ func newManager(o *options) (ctrl.Manager, error) {
 	return mgr, nil
 }
 
-func newPushServer(mgr ctrl.Manager, o *options) (*push.Server, <-chan event.GenericEvent, error) {
+// pushing is what brings rules and keys to sidecars.
+type pushing struct {
+	server  *push.Server
+	keySets *controllers.KeySets
+	changed <-chan event.GenericEvent // namespaces with news
+}
+
+func newPushing(ctx context.Context, mgr ctrl.Manager, o *options) (*pushing, error) {
 	kube, err := kubernetes.NewForConfig(mgr.GetConfig())
 	if err != nil {
-		return nil, nil, fmt.Errorf("client: %w", err)
+		return nil, fmt.Errorf("client: %w", err)
 	}
 	m, err := push.NewMetrics(metrics.Registry)
 	if err != nil {
-		return nil, nil, fmt.Errorf("metrics: %w", err)
+		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	changes := push.NewChanges()
+	keySets := controllers.NewKeySets(ctx, &http.Transport{TLSHandshakeTimeout: handshakeTimeout}, o.jwksAllowed, clock.Real(), changes.Notify)
 	options := push.Options{
 		Authenticator: push.NewReviewer(kube, clock.Real()), Clock: clock.Real(), Metrics: m,
-		Changed: changes.Notify, Refresh: func(push.Pod, *pushv1.KeyRefresh) {},
+		Changed: changes.Notify, Refresh: func(p push.Pod, r *pushv1.KeyRefresh) { keySets.Refresh(p.Namespace, r.GetIssuer()) },
 	}
 	if o.verifyPeer {
 		options.PeerAddress = func(ctx context.Context, p push.Pod) string { return addressOf(ctx, mgr.GetClient(), p) }
@@ -154,9 +165,9 @@ func newPushServer(mgr ctrl.Manager, o *options) (*push.Server, <-chan event.Gen
 		return nil
 	}))
 	if err != nil {
-		return nil, nil, fmt.Errorf("add notices: %w", err)
+		return nil, fmt.Errorf("add notices: %w", err)
 	}
-	return push.NewServer(options), changed, nil
+	return &pushing{push.NewServer(options), keySets, changed}, nil
 }
 
 // addressOf is "" where the pod's address is not known yet.
@@ -168,10 +179,10 @@ func addressOf(ctx context.Context, c client.Reader, p push.Pod) string {
 	return pod.Status.PodIP
 }
 
-func setupControllers(mgr ctrl.Manager, o *options, server *push.Server, changed <-chan event.GenericEvent) error {
+func setupControllers(mgr ctrl.Manager, o *options, p *pushing) error {
 	namespaces := &controllers.Namespaces{
-		Client: mgr.GetClient(), Pusher: server, Recorder: mgr.GetEventRecorder("sluice"), OperatorNamespace: o.namespace,
-		CA: func() ([]byte, error) { return os.ReadFile(filepath.Join(o.certDir, "ca.crt")) }, Changed: changed,
+		Client: mgr.GetClient(), Pusher: p.server, KeySets: p.keySets, Recorder: mgr.GetEventRecorder("sluice"), OperatorNamespace: o.namespace,
+		CA: func() ([]byte, error) { return os.ReadFile(filepath.Join(o.certDir, "ca.crt")) }, Changed: p.changed,
 	}
 	if err := namespaces.Setup(mgr); err != nil {
 		return err

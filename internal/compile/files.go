@@ -22,6 +22,8 @@ import (
 // ErrFile tells that a policy file can't be read as one.
 var ErrFile = errors.New("invalid policy file")
 
+var errFetch = errors.New("uri has no meaning in a file")
+
 // File is a YAML file of several documents.
 type File struct {
 	Name string
@@ -175,9 +177,6 @@ func (f *Files) credentials(p *v1alpha1.RateLimitPolicy, in *Inputs) error {
 		if err != nil {
 			return fmt.Errorf("spec.identity.jwt[%d].jwks: %w", i, err)
 		}
-		if data == nil {
-			continue
-		}
 		set, err := KeySet(name, j.Issuer, data)
 		if err != nil {
 			return fmt.Errorf("spec.identity.jwt[%d].jwks: %w", i, err)
@@ -192,7 +191,6 @@ func (f *Files) credentials(p *v1alpha1.RateLimitPolicy, in *Inputs) error {
 	return err
 }
 
-// jwks returns nothing where the key set is to be fetched.
 func (f *Files) jwks(namespace string, j *v1alpha1.JWKS) ([]byte, error) {
 	switch {
 	case j.SecretRef != nil:
@@ -216,7 +214,7 @@ func (f *Files) jwks(namespace string, j *v1alpha1.JWKS) ([]byte, error) {
 		}
 		return []byte(data), nil
 	default:
-		return nil, nil
+		return nil, fmt.Errorf("%w: a key set is fetched only by the operator; put it into a ConfigMap or Secret beside the policy", errFetch)
 	}
 }
 

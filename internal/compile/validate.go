@@ -209,7 +209,6 @@ func (v *validator) jwt(at *field.Path, j *v1alpha1.JWT) {
 			v.invalid(at.Child("jwks", "uri"), j.JWKS.URI, "must be an https address without credentials")
 		}
 	}
-	v.unsupportedKeys(at.Child("jwks"), j.JWKS.URI)
 	v.keyRef(at.Child("jwks", "secretRef"), j.JWKS.SecretRef)
 	v.keyRef(at.Child("jwks", "configMapRef"), j.JWKS.ConfigMapRef)
 }
