@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -157,35 +156,6 @@ func TestReadingTheStatusAsAnOperatorDoes(t *testing.T) {
 		if got := enforced(shown); got != want {
 			t.Errorf("%v for\n%s", got, shown)
 		}
-	}
-}
-
-func TestWaitingEndsWithTheLastError(t *testing.T) {
-	t.Parallel()
-	c := clock.NewFake(time.Unix(0, 0))
-	cause := errors.New("not there yet")
-	_, err := await(t.Context(), c, time.Second, func() (bool, error) {
-		c.Advance(time.Minute)
-		return false, cause
-	})
-	if !errors.Is(err, cause) {
-		t.Errorf("got %v", err)
-	}
-	_, err = await(t.Context(), c, time.Second, func() (bool, error) {
-		c.Advance(time.Minute)
-		return false, nil
-	})
-	if !errors.Is(err, errTooLong) {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestWaitingEndsWithTheDemo(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := await(ctx, clock.NewFake(time.Unix(0, 0)), time.Second, func() (bool, error) { cancel(); return false, nil })
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
 	}
 }
 

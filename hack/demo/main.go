@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/sluice-dev/sluice/hack/testbed"
 	"github.com/sluice-dev/sluice/internal/clock"
 )
 
@@ -100,11 +101,10 @@ func (d *demo) show(ctx context.Context, standaloneOnly bool) {
 		return
 	}
 	d.out.heading("In a cluster: an operator, a store, a shop of three replicas")
-	var unfit *unfitError
-	switch err := d.cluster(ctx); {
-	case errors.As(err, &unfit):
-		d.out.line("the cluster part can't run here: %s", unfit.why)
-	case err != nil:
+	err := d.cluster(ctx)
+	if unfit, is := errors.AsType[*testbed.UnfitError](err); is {
+		d.out.line("the cluster part can't run here: %s", unfit.Why)
+	} else if err != nil {
 		d.report.failed("cluster part runs to its end", err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/sluice-dev/sluice/hack/testbed"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 // standalone builds the sidecar, puts it before the shop with the sample policy and its own memory, and calls.
 func (d *demo) standalone(ctx context.Context) error {
 	d.out.line("building the sidecar and the shop (a few minutes the first time, then seconds)")
-	if err := d.follow(ctx, "make", "--no-print-directory", "build", "COMMANDS=./cmd/sluice-sidecar", "shop"); err != nil {
+	if err := testbed.Follow(ctx, "", d.out.block, "make", "--no-print-directory", "build", "COMMANDS=./cmd/sluice-sidecar", "shop"); err != nil {
 		return err
 	}
 	policy, err := d.sample()
@@ -70,7 +72,7 @@ func (d *demo) startAlone(ctx context.Context, policy string) (url string, stop 
 		_ = stopShop()
 		return err
 	}
-	took, err := await(ctx, d.clock, readyAfter, func() (bool, error) {
+	took, err := testbed.Await(ctx, d.clock, readyAfter, func() (bool, error) {
 		return ready(ctx, "http://"+admin+"/readyz") && ready(ctx, "http://"+shop+"/healthz"), nil
 	})
 	if err != nil {
@@ -111,7 +113,7 @@ func (d *demo) awaitLimit(ctx context.Context, url string, limit int) (time.Dura
 	}
 	client := newClient()
 	const patience = 30 * time.Second
-	return await(ctx, d.clock, patience, func() (bool, error) {
+	return testbed.Await(ctx, d.clock, patience, func() (bool, error) {
 		a, err := call(ctx, client, url, watcher)
 		return a.limit == strconv.Itoa(limit), err
 	})

@@ -8,16 +8,18 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sluice-dev/sluice/hack/testbed"
 )
 
 // tour shows what users see, in the order in which they would meet it.
-func (d *demo) tour(ctx context.Context, k kubectl) error {
-	ip, err := k.get(ctx, "-n", "shop", "get", "service", "shop", "-o", "jsonpath={.spec.clusterIP}")
+func (d *demo) tour(ctx context.Context, k testbed.Kubectl) error {
+	ip, err := k.Get(ctx, "-n", "shop", "get", "service", "shop", "-o", "jsonpath={.spec.clusterIP}")
 	if err != nil {
 		return err
 	}
 	url := "http://" + ip + "/"
-	for _, step := range []func(context.Context, kubectl, string) error{
+	for _, step := range []func(context.Context, testbed.Kubectl, string) error{
 		d.showStatus, d.showService, d.showSharing, d.showEdit, d.showAdmission, d.showDeletion,
 	} {
 		if err := step(ctx, k, url); err != nil {
@@ -28,18 +30,18 @@ func (d *demo) tour(ctx context.Context, k kubectl) error {
 }
 
 // showStatus waits until every sidecar enforces the policy.
-func (d *demo) showStatus(ctx context.Context, k kubectl, _ string) error {
+func (d *demo) showStatus(ctx context.Context, k testbed.Kubectl, _ string) error {
 	const patience = 2 * time.Minute
 	var shown string
-	took, err := await(ctx, d.clock, patience, func() (bool, error) {
+	took, err := testbed.Await(ctx, d.clock, patience, func() (bool, error) {
 		var err error
-		shown, err = k.get(ctx, "get", "rlp", "-A")
+		shown, err = k.Get(ctx, "get", "rlp", "-A")
 		return err == nil && enforced(shown), err
 	})
 	d.out.line("kubectl get rlp -A")
 	d.out.block(shown)
 	if err != nil {
-		described, _ := k.get(ctx, "-n", "shop", "describe", "rlp", "shop")
+		described, _ := k.Get(ctx, "-n", "shop", "describe", "rlp", "shop")
 		d.out.block(described)
 	}
 	d.report.expect(err == nil, inCluster+": kubectl get rlp says Ready True, Programmed True, 3/3",
@@ -64,7 +66,7 @@ func enforced(shown string) bool {
 	return true
 }
 
-func (d *demo) showService(ctx context.Context, _ kubectl, url string) error {
+func (d *demo) showService(ctx context.Context, _ testbed.Kubectl, url string) error {
 	if err := d.awaitSpread(ctx, url); err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ func (d *demo) showService(ctx context.Context, _ kubectl, url string) error {
 func (d *demo) awaitSpread(ctx context.Context, url string) error {
 	const patience = 30 * time.Second
 	tries := 0
-	_, err := await(ctx, d.clock, patience, func() (bool, error) {
+	_, err := testbed.Await(ctx, d.clock, patience, func() (bool, error) {
 		tries++ // each try has a caller of its own, so that no limit is in its way
 		scout, err := d.bearer(fmt.Sprintf("scout-%d", tries), "premium", "premium")
 		if err != nil {
@@ -92,8 +94,8 @@ func (d *demo) awaitSpread(ctx context.Context, url string) error {
 }
 
 // showSharing calls every replica by its own address: together they admit one limit.
-func (d *demo) showSharing(ctx context.Context, k kubectl, _ string) error {
-	list, err := k.get(ctx, "-n", "shop", "get", "pods", "-l", "app=shop", "-o", "jsonpath={.items[*].status.podIP}")
+func (d *demo) showSharing(ctx context.Context, k testbed.Kubectl, _ string) error {
+	list, err := k.Get(ctx, "-n", "shop", "get", "pods", "-l", "app=shop", "-o", "jsonpath={.items[*].status.podIP}")
 	if err != nil {
 		return err
 	}
@@ -119,17 +121,17 @@ func (d *demo) showSharing(ctx context.Context, k kubectl, _ string) error {
 }
 
 // showEdit changes a limit while the shop runs.
-func (d *demo) showEdit(ctx context.Context, k kubectl, url string) error {
+func (d *demo) showEdit(ctx context.Context, k testbed.Kubectl, url string) error {
 	d.out.line("kubectl patch: authenticated callers may now call %d times in 10 s", newKnownLimit)
 	patch := fmt.Sprintf(`[{"op": "test", "path": "/spec/rules/0/limits/1/tier", "value": "authenticated"},
 		{"op": "replace", "path": "/spec/rules/0/limits/1/requests", "value": %d}]`, newKnownLimit)
 	edited := d.clock.Now()
-	if err := k.run(ctx, "-n", "shop", "patch", "rlp", "shop", "--type=json", "-p", patch); err != nil {
+	if err := k.Run(ctx, "-n", "shop", "patch", "rlp", "shop", "--type=json", "-p", patch); err != nil {
 		return err
 	}
 	const patience = time.Minute
-	_, err := await(ctx, d.clock, patience, func() (bool, error) {
-		state, err := k.get(ctx, "-n", "shop", "get", "rlp", "shop", "-o",
+	_, err := testbed.Await(ctx, d.clock, patience, func() (bool, error) {
+		state, err := k.Get(ctx, "-n", "shop", "get", "rlp", "shop", "-o",
 			`jsonpath={.metadata.generation} {range .status.conditions[?(@.type=="Programmed")]}{.observedGeneration} {.status}{end}`)
 		fields := strings.Fields(state)
 		return err == nil && len(fields) == 3 && fields[0] == fields[1] && fields[2] == "True", err
@@ -141,12 +143,12 @@ func (d *demo) showEdit(ctx context.Context, k kubectl, url string) error {
 }
 
 // showAdmission tries to break the policy.
-func (d *demo) showAdmission(ctx context.Context, k kubectl, _ string) error {
+func (d *demo) showAdmission(ctx context.Context, k testbed.Kubectl, _ string) error {
 	broken := `[{"op": "replace", "path": "/spec/tiers/1/when", "value": "identity.authenticated && identity.authentic"}]`
-	_, err := k.get(ctx, "-n", "shop", "patch", "rlp", "shop", "--type=json", "-p", broken)
+	_, err := k.Get(ctx, "-n", "shop", "patch", "rlp", "shop", "--type=json", "-p", broken)
 	said := "it was accepted"
-	if refused, is := errors.AsType[*kubectlError](err); is {
-		said = lastLine(refused.said)
+	if refused, is := errors.AsType[*testbed.KubectlError](err); is {
+		said = lastLine(refused.Said)
 	}
 	d.report.expect(err != nil && strings.Contains(said, "spec.tiers[1].when") && strings.Contains(said, "1:27"),
 		inCluster+": a policy with a mistake in an expression is refused, with the field and the column", "%s", said)
@@ -159,15 +161,15 @@ func lastLine(text string) string {
 }
 
 // showDeletion ends the policy, and with it the limit.
-func (d *demo) showDeletion(ctx context.Context, k kubectl, url string) error {
+func (d *demo) showDeletion(ctx context.Context, k testbed.Kubectl, url string) error {
 	d.out.line("kubectl delete rlp shop")
-	if err := k.run(ctx, "-n", "shop", "delete", "rlp", "shop"); err != nil {
+	if err := k.Run(ctx, "-n", "shop", "delete", "rlp", "shop"); err != nil {
 		return err
 	}
 	const patience = 30 * time.Second
 	const calls = 4 * freeLimit
 	var last tally
-	took, err := await(ctx, d.clock, patience, func() (bool, error) {
+	took, err := testbed.Await(ctx, d.clock, patience, func() (bool, error) {
 		t, err := burst(ctx, newClient(), url, caller{name: "anyone"}, calls)
 		last = t
 		return err == nil && len(t.with(http.StatusOK)) == calls && t.answers[calls-1].limit == "", err
