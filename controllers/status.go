@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-dev/sluice/api/v1alpha1"
 	"github.com/sluice-dev/sluice/internal/compile"
 	"github.com/sluice-dev/sluice/internal/push"
+	pushv1 "github.com/sluice-dev/sluice/proto/sluice/push/v1"
 )
 
 // maxNamed is how many pods a message names.
@@ -43,12 +44,12 @@ func standingOf(v *verdict, p *pod, s push.State) (standing, bool) {
 		return standing{missing: true, why: "runs without a sidecar"}, p.asked && p.running && !p.injected
 	}
 	st := standing{opaque: s.Opaque > 0}
-	name := compile.Name(v.policy.Namespace, v.policy.Name)
+	refusal := refusalOf(s.Ack, compile.Name(v.policy.Namespace, v.policy.Name))
 	switch {
+	case refusal != "":
+		st.refused, st.why = true, refusal
 	case !s.Connected && s.Ack == nil:
 		st.why = "its sidecar is not connected"
-	case s.Ack.GetError() != "":
-		st.refused, st.why = true, s.Ack.GetError()
 	case s.Ack.GetContentVersion() != p.wanted.GetContentVersion() && !s.Connected:
 		st.why = "its sidecar is not connected and has not got the newest rules"
 	case s.Ack.GetContentVersion() != p.wanted.GetContentVersion():
@@ -56,12 +57,17 @@ func standingOf(v *verdict, p *pod, s push.State) (standing, bool) {
 	default:
 		st.programmed = true
 	}
-	for _, r := range s.Ack.GetResults() {
-		if r.GetPolicy() == name && r.GetError() != "" {
-			st.programmed, st.refused, st.why = false, true, r.GetError()
+	return st, true
+}
+
+// refusalOf tells why a sidecar did not take a policy; "" where it did.
+func refusalOf(ack *pushv1.Ack, policy string) string {
+	for _, r := range ack.GetResults() {
+		if r.GetPolicy() == policy && r.GetError() != "" {
+			return r.GetError()
 		}
 	}
-	return st, true
+	return ack.GetError()
 }
 
 // measure counts the policy's pods by what their sidecars acknowledged.

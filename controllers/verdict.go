@@ -188,7 +188,7 @@ func (n *Namespaces) keySet(ctx context.Context, namespace, issuer string, j *v1
 		}
 		return []byte(m.Data[j.ConfigMapRef.Key]), nil
 	default:
-		return n.KeySets.Get(j.URI, namespace, issuer)
+		return n.KeySets.Get(j.URI, namespace, issuer) //nolint:contextcheck // the fetch outlives this pass
 	}
 }
 
