@@ -41,7 +41,7 @@ type Stores struct {
 }
 
 const (
-	probeAgain      = 15 * time.Second
+	probeAgain      = 3 * time.Second
 	probeAgainSoon  = time.Second
 	probeTimeout    = 2 * time.Second
 	memoryWarnPart  = 8 // tenths of the maximum
@@ -113,9 +113,9 @@ func (s *Stores) report(ctx context.Context, before *v1alpha1.RateLimitStore, fo
 		status.Topology = e.Topology
 	}
 	ready := storeReady(store.Generation, found, failed)
-	if failed == nil {
-		status.Version, status.UsedMemoryBytes, status.MaxMemoryBytes = found.Version, &found.UsedMemory, &found.MaxMemory
-		status.Summary = fmt.Sprintf("%dMi/%dMi", found.UsedMemory>>20, found.MaxMemory>>20)
+	// Small changes of the memory in use are not worth a write.
+	if summary := fmt.Sprintf("%dMi/%dMi", found.UsedMemory>>20, found.MaxMemory>>20); failed == nil && (summary != status.Summary || found.Version != status.Version) {
+		status.Version, status.UsedMemoryBytes, status.MaxMemoryBytes, status.Summary = found.Version, &found.UsedMemory, &found.MaxMemory, summary
 	}
 	changed := meta.SetStatusCondition(&status.Conditions, ready)
 	if equality.Semantic.DeepEqual(before.Status, store.Status) {
