@@ -54,8 +54,8 @@ func StoreWarnings(store *v1alpha1.RateLimitStore) []string {
 	} else if external.TLS.InsecureSkipVerify != nil && *external.TLS.InsecureSkipVerify {
 		warnings = append(warnings, "spec.external.tls.insecureSkipVerify: anyone in between can pose as the store")
 	}
-	if external.AuthSecretRef == nil && external.AdminSecretRef == nil {
-		warnings = append(warnings, "spec.external: neither authSecretRef nor adminSecretRef, so the store has to accept everyone")
+	if external.AuthSecretRef == nil {
+		warnings = append(warnings, "spec.external.authSecretRef: absent, so the store has to accept everyone")
 	}
 	return warnings
 }
@@ -76,13 +76,23 @@ func validateAllowed(allowed *v1alpha1.AllowedNamespaces, path *field.Path) fiel
 		return nil
 	}
 	if allowed.Selector != nil {
-		return validation.ValidateLabelSelector(allowed.Selector, validation.LabelSelectorValidationOptions{}, path.Child("selector"))
+		if errs := validation.ValidateLabelSelector(allowed.Selector, validation.LabelSelectorValidationOptions{}, path.Child("selector")); len(errs) > 0 {
+			return errs
+		}
+		return field.ErrorList{field.Forbidden(path, sharingProblem)}
 	}
 	if allowed.From != v1alpha1.NamespacesSame && allowed.From != v1alpha1.NamespacesAll {
 		return field.ErrorList{field.Invalid(path, allowed.From, v1alpha1.ErrAllowedNamespaces.Error())}
 	}
+	if allowed.From == v1alpha1.NamespacesAll {
+		return field.ErrorList{field.Forbidden(path, sharingProblem)}
+	}
 	return nil
 }
+
+// sharingProblem keeps one team's counters from another: with one Redis user for all, each could read and erase the others'.
+const sharingProblem = "sharing a store between namespaces needs a Redis user for each, which is not supported yet; " +
+	"set it to Same, and make a RateLimitStore in each namespace"
 
 func validateExternal(store *v1alpha1.RateLimitStore, external *v1alpha1.ExternalStore, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -92,16 +102,10 @@ func validateExternal(store *v1alpha1.RateLimitStore, external *v1alpha1.Externa
 			errs = append(errs, field.Invalid(path.Child("addresses").Index(i), address, problem))
 		}
 	}
-	if reachesBeyondItsNamespace(store.Spec.AllowedNamespaces) && external.AdminSecretRef == nil {
-		errs = append(errs, field.Required(path.Child("adminSecretRef"),
-			"an external store is shared beyond its namespace only where the operator can make one user a namespace; "+
-				"give adminSecretRef, or set allowedNamespaces to Same"))
+	if external.AdminSecretRef != nil {
+		errs = append(errs, field.Forbidden(path.Child("adminSecretRef"), "one user for each namespace is not supported yet; remove it"))
 	}
 	return errs
-}
-
-func reachesBeyondItsNamespace(allowed *v1alpha1.AllowedNamespaces) bool {
-	return allowed != nil && (allowed.Selector != nil || allowed.From == v1alpha1.NamespacesAll)
 }
 
 // addressProblem says what is wrong with host:port; "" is nothing. Loopback is each pod's own, and link-local
