@@ -31,7 +31,7 @@ func ValidateStore(store *v1alpha1.RateLimitStore) field.ErrorList {
 	errs := validateTimeout(store.Spec.Timeout, spec.Child("timeout"))
 	errs = append(errs, validateAllowed(store.Spec.AllowedNamespaces, spec.Child("allowedNamespaces"))...)
 	if external := store.Spec.External; external != nil {
-		errs = append(errs, validateExternal(store, external, spec)...)
+		errs = append(errs, validateExternal(external, spec)...)
 	}
 	if managed := store.Spec.Managed; managed != nil {
 		errs = append(errs, validateManaged(managed, spec.Child("managed"))...)
@@ -94,7 +94,7 @@ func validateAllowed(allowed *v1alpha1.AllowedNamespaces, path *field.Path) fiel
 const sharingProblem = "sharing a store between namespaces needs a Redis user for each, which is not supported yet; " +
 	"set it to Same, and make a RateLimitStore in each namespace"
 
-func validateExternal(store *v1alpha1.RateLimitStore, external *v1alpha1.ExternalStore, spec *field.Path) field.ErrorList {
+func validateExternal(external *v1alpha1.ExternalStore, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	path := spec.Child("external")
 	for i, address := range external.Addresses {
