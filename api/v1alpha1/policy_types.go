@@ -100,17 +100,17 @@ type RateLimitPolicySpec struct {
 
 	// mode says where decisions are taken.
 	// +optional
-	// +kubebuilder:default=Central
+	// +default="Central"
 	Mode Mode `json:"mode,omitempty"`
 
 	// onStoreFailure says what happens to requests while the store can't be asked.
 	// +optional
-	// +kubebuilder:default=Local
+	// +default="Local"
 	OnStoreFailure FailurePolicy `json:"onStoreFailure,omitempty"`
 
 	// enforcement Shadow counts and reports, and never rejects or delays.
 	// +optional
-	// +kubebuilder:default=Enforce
+	// +default="Enforce"
 	Enforcement Enforcement `json:"enforcement,omitempty"`
 
 	// identity says how to tell who is calling.
@@ -206,7 +206,7 @@ type Identity struct {
 
 	// onInvalidCredential says what a credential that was presented but is not valid leads to.
 	// +optional
-	// +kubebuilder:default=Anonymous
+	// +default="Anonymous"
 	OnInvalidCredential InvalidCredential `json:"onInvalidCredential,omitempty"`
 }
 
@@ -225,14 +225,14 @@ type ClientIP struct {
 
 	// ipv4PrefixLength is how many bits of an IPv4 address make one caller.
 	// +optional
-	// +kubebuilder:default=32
+	// +default=32
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	IPv4PrefixLength *int32 `json:"ipv4PrefixLength,omitempty"`
 
 	// ipv6PrefixLength is how many bits of an IPv6 address make one caller.
 	// +optional
-	// +kubebuilder:default=64
+	// +default=64
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=128
 	IPv6PrefixLength *int32 `json:"ipv6PrefixLength,omitempty"`
@@ -261,12 +261,12 @@ type JWT struct {
 
 	// from says which header carries the token.
 	// +optional
-	// +kubebuilder:default={header: "Authorization", prefix: "Bearer "}
+	// +default={"header": "Authorization", "prefix": "Bearer "}
 	From *CredentialSource `json:"from,omitempty"`
 
 	// idClaim is the claim that identifies the caller.
 	// +optional
-	// +kubebuilder:default=sub
+	// +default="sub"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	IDClaim string `json:"idClaim,omitempty"`
@@ -327,7 +327,7 @@ type CredentialSource struct {
 type APIKeys struct {
 	// from says which header carries the key.
 	// +optional
-	// +kubebuilder:default={header: "X-API-Key"}
+	// +default={"header": "X-API-Key"}
 	From *CredentialSource `json:"from,omitempty"`
 
 	// secretSelector chooses Secrets that also carry the label sluice.dev/use: api-keys. Each data entry is one key.
@@ -438,7 +438,7 @@ type Rule struct {
 
 	// algorithm is the way to limit.
 	// +optional
-	// +kubebuilder:default=SlidingWindowCounter
+	// +default="SlidingWindowCounter"
 	Algorithm Algorithm `json:"algorithm,omitempty"`
 
 	// key lists CEL expressions that yield strings; together they name the counter. Omitted, it is identity.key.
@@ -458,7 +458,7 @@ type Rule struct {
 
 	// cost is a CEL expression that yields how many units a request takes: 0 to 2147483647.
 	// +optional
-	// +kubebuilder:default="1"
+	// +default="1"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Cost string `json:"cost,omitempty"`
@@ -478,11 +478,11 @@ type Rule struct {
 	// +optional
 	Queue *Queue `json:"queue,omitempty"`
 
-	// enforcement, given here, holds for this rule alone.
+	// enforcement holds for this rule alone; omitted, the policy's does.
 	// +optional
 	Enforcement Enforcement `json:"enforcement,omitempty"`
 
-	// response, given here, holds for this rule alone.
+	// response holds for this rule alone; omitted, the policy's does.
 	// +optional
 	Response *Response `json:"response,omitempty"`
 }
@@ -542,16 +542,17 @@ type Match struct {
 
 // PathMatch compares a path.
 //
+// +kubebuilder:validation:MinProperties=1
 // +kubebuilder:validation:XValidation:rule="self.type == 'RegularExpression' || self.value.startsWith('/')",message="value must start with / unless type is RegularExpression"
 type PathMatch struct {
 	// type says how the path is compared.
 	// +optional
-	// +kubebuilder:default=PathPrefix
+	// +default="PathPrefix"
 	Type PathMatchType `json:"type,omitempty"`
 
 	// value is compared with the path.
 	// +optional
-	// +kubebuilder:default="/"
+	// +default="/"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Value string `json:"value,omitempty"`
@@ -561,7 +562,7 @@ type PathMatch struct {
 type HeaderMatch struct {
 	// type says how the value is compared.
 	// +optional
-	// +kubebuilder:default=Exact
+	// +default="Exact"
 	Type ValueMatchType `json:"type,omitempty"`
 
 	// name is the header's name, in any case of letters.
@@ -582,7 +583,7 @@ type HeaderMatch struct {
 type QueryParamMatch struct {
 	// type says how the value is compared.
 	// +optional
-	// +kubebuilder:default=Exact
+	// +default="Exact"
 	Type ValueMatchType `json:"type,omitempty"`
 
 	// name is the parameter's name.
@@ -694,7 +695,7 @@ type Response struct {
 type Body struct {
 	// contentType is the body's media type.
 	// +optional
-	// +kubebuilder:default="application/json"
+	// +default="application/json"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	ContentType string `json:"contentType,omitempty"`
@@ -728,6 +729,8 @@ type RateLimitPolicyStatus struct {
 }
 
 // SidecarCounts counts the pods that a policy selects.
+//
+// +kubebuilder:validation:MinProperties=1
 type SidecarCounts struct {
 	// selected is the live pods whose sidecar started, and the running pods that asked for one and have none.
 	// +optional

@@ -59,11 +59,13 @@ type RateLimitStoreSpec struct {
 
 	// timeout bounds each call to the store: 1ms to 10s.
 	// +optional
-	// +kubebuilder:default="50ms"
+	// +default="50ms"
 	Timeout Duration `json:"timeout,omitempty"`
 }
 
-// ManagedStore is a store that the operator runs as a StatefulSet of one.
+// ManagedStore is a store that the operator runs as a StatefulSet of one. Empty, it has the defaults.
+//
+// +kubebuilder:validation:MinProperties=0
 type ManagedStore struct {
 	// image is the container image of Redis 6.2 or newer, or of Valkey. Omitted, it is the operator's --store-image.
 	// +optional
@@ -73,7 +75,7 @@ type ManagedStore struct {
 
 	// memory is the most that counters may take.
 	// +optional
-	// +kubebuilder:default="256Mi"
+	// +default="256Mi"
 	Memory *resource.Quantity `json:"memory,omitempty"`
 
 	// storage makes counters outlive the pod.
@@ -117,7 +119,7 @@ const (
 type ExternalStore struct {
 	// topology is how the servers hang together.
 	// +optional
-	// +kubebuilder:default=Standalone
+	// +default="Standalone"
 	Topology Topology `json:"topology,omitempty"`
 
 	// addresses are host:port of the server, the sentinels, or some servers of the cluster.
@@ -144,7 +146,7 @@ type ExternalStore struct {
 	// +optional
 	AdminSecretRef *SecretName `json:"adminSecretRef,omitempty"`
 
-	// tls, when given, encrypts the connections.
+	// tls encrypts the connections; omitted, they are not.
 	// +optional
 	TLS *StoreTLS `json:"tls,omitempty"`
 }
@@ -158,7 +160,9 @@ type SecretName struct {
 	Name string `json:"name,omitempty"`
 }
 
-// StoreTLS encrypts connections to a store.
+// StoreTLS encrypts connections to a store. Empty, the system's roots are trusted.
+//
+// +kubebuilder:validation:MinProperties=0
 type StoreTLS struct {
 	// caSecretRef names a Secret labelled sluice.dev/use: store with the entry ca.crt. Omitted, the system's roots are used.
 	// +optional
@@ -197,6 +201,7 @@ type AllowedNamespaces struct {
 	// from is the named set; empty where a selector is given.
 	From NamespacesFrom `json:"-"`
 	// selector chooses namespaces by their labels.
+	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
