@@ -3,6 +3,8 @@ package testbed
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +46,18 @@ func TestAProgramsLinesAreShownAndItsFailureTold(t *testing.T) {
 	err := Follow(t.Context(), "", func(line string) { lines = append(lines, line) }, "sh", "-c", "echo one; echo two >&2; exit 3")
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !slices.Equal(lines, []string{"one", "two"}) {
 		t.Errorf("lines %q, error %v", lines, err)
+	}
+}
+
+func TestTheOverlayFindsTheManifestsOfACheckoutNamedByARelativePath(t *testing.T) {
+	t.Parallel()
+	scratch := t.TempDir()
+	way, err := relative(scratch, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(scratch, way, "testbed.go")); filepath.IsAbs(way) || err != nil {
+		t.Errorf("%s: %v", way, err)
 	}
 }
 

@@ -97,10 +97,9 @@ patches:
 
 // Install installs the operator from config/default, and waits until it is ready.
 func (t *Testbed) Install(ctx context.Context, k Kubectl) error {
-	// Kustomize takes no absolute paths.
-	base, err := filepath.Rel(t.scratch, filepath.Join(t.top, "config/default"))
+	base, err := relative(t.scratch, filepath.Join(t.top, "config/default"))
 	if err != nil {
-		return fmt.Errorf("find config/default: %w", err)
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(t.scratch, "kustomization.yaml"), fmt.Appendf(nil, overlay, base), 0o600); err != nil {
 		return fmt.Errorf("write the overlay: %w", err)
@@ -109,6 +108,18 @@ func (t *Testbed) Install(ctx context.Context, k Kubectl) error {
 		return err
 	}
 	return k.Run(ctx, "-n", "sluice-system", "rollout", "status", "deployment/sluice-operator", "--timeout=3m")
+}
+
+// relative is the way from one folder to another. Kustomize takes no absolute paths.
+func relative(from, to string) (string, error) {
+	to, err := filepath.Abs(to)
+	if err == nil {
+		to, err = filepath.Rel(from, to)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", to, err)
+	}
+	return to, nil
 }
 
 // Uninstall removes all that Install brought.
