@@ -29,6 +29,7 @@ func TestWrongUsageIsOneClearLineAndExitCode2(t *testing.T) {
 		"no upstream":              {[]string{"--policy", policy}, `--upstream ""`},
 		"upstream without scheme":  {[]string{"--policy", policy, "--upstream", "127.0.0.1:9000"}, `--upstream "127.0.0.1:9000" is not a URL`},
 		"upstream with a path":     {[]string{"--policy", policy, "--upstream", "http://127.0.0.1:9000/app"}, "--upstream"},
+		"upstream's port":          {[]string{"--policy", policy, "--upstream", "http://127.0.0.1:99999"}, `--upstream "http://127.0.0.1:99999" is not a URL`},
 		"listen without port":      {append(standalone, "--listen", "8080"), `--listen "8080" is not host:port`},
 		"listen empty":             {append(standalone, "--listen", ""), "--listen is empty"},
 		"listen port out of range": {append(standalone, "--listen", ":80800"), "--listen"},

@@ -104,7 +104,7 @@ func (o *options) checkStandalone() error {
 
 func (o *options) checkUpstream() error {
 	u, err := url.Parse(o.upstream)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || !isPort(u.Port(), u.Scheme) {
 		return usage("--upstream %q is not a URL such as http://127.0.0.1:9000", o.upstream)
 	}
 	// Paths go to the application as they came.
@@ -134,12 +134,20 @@ func isHostPort(address string) bool {
 	if err != nil {
 		return false
 	}
-	_, err = strconv.ParseUint(port, 10, 16)
+	return isPort(port, "")
+}
+
+// isPort takes no port, too, where a scheme stands for one.
+func isPort(port, scheme string) bool {
+	if port == "" {
+		return scheme != ""
+	}
+	_, err := strconv.ParseUint(port, 10, 16)
 	return err == nil
 }
 
 func (o *options) describeStore() error {
-	o.storeDescription = &pushv1.Store{Name: o.storeName(), Timeout: durationpb.New(o.storeTimeout)}
+	o.storeDescription = &pushv1.Store{Name: storeMemory, Timeout: durationpb.New(o.storeTimeout)}
 	if o.store == storeMemory {
 		o.storeDescription.Topology = pushv1.Store_TOPOLOGY_MEMORY
 		return nil
@@ -155,19 +163,12 @@ func (o *options) describeStore() error {
 		return usage("--store is not a URL such as redis://user:password@host:6379: %s", err)
 	}
 	d := o.storeDescription
+	d.Name = address // which has no password
 	d.Topology, d.Addresses, d.Username, d.Password = pushv1.Store_TOPOLOGY_STANDALONE, []string{address}, username, password
 	if secure {
 		d.Tls = &pushv1.Store_TLS{}
 	}
 	return nil
-}
-
-// storeName names the store in logs and metrics, without its password.
-func (o *options) storeName() string {
-	if u, err := url.Parse(o.store); err == nil && u.Host != "" {
-		return u.Host
-	}
-	return storeMemory
 }
 
 func (o *options) checkCluster(cmd *cobra.Command) error {

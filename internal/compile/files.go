@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sluice-dev/sluice/api/v1alpha1"
@@ -100,9 +101,20 @@ func withoutComments(document []byte) []byte {
 	return kept
 }
 
+// decode reads a document as the API server does: a name that YAML takes for a number or a truth value (123, off) is an
+// error, not another name, and so is an unknown field and one that is there twice.
+func decode(document []byte, into any) error {
+	text, err := yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return err
+	}
+	strict, err := json.UnmarshalStrict(text, into)
+	return errors.Join(append(strict, err)...)
+}
+
 func (f *Files) policy(document []byte) error {
 	p := &v1alpha1.RateLimitPolicy{}
-	if err := yaml.UnmarshalStrict(document, p); err != nil {
+	if err := decode(document, p); err != nil {
 		return err
 	}
 	if p.Name == "" {
@@ -130,7 +142,7 @@ func (f *Files) policy(document []byte) error {
 }
 
 func addObject[T metav1.Object](document []byte, object T, to map[string]T) error {
-	if err := yaml.UnmarshalStrict(document, object); err != nil {
+	if err := decode(document, object); err != nil {
 		return err
 	}
 	if object.GetName() == "" {
